@@ -54,7 +54,7 @@ def local_or_pinned(name: str, revision: str = "") -> Path | str:
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise BackboneError(
             f"backbone = {name!r}: there is no such directory, and no recipe of this name was trained here (`fedlingua pretrain`); "
-            "a hub id looks like 'facebook/m2m100_418M', and 'demo' is built in"
+            "a student is there after `fedlingua backbone fetch`, a hub id looks like 'facebook/m2m100_418M', and 'demo' is built in"
         )
     pinned = revision or PINNED_REVISIONS.get(name)
     if pinned is None:

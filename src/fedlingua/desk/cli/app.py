@@ -11,6 +11,7 @@ from fedlingua.desk.cli.lazy import LazyCommand, OpenGroup
 from fedlingua.desk.cli.output import Commands, run_commands
 
 COMMANDS = {
+    "init": "Write a federation file and an experiment file for text of your own, ready for `fedlingua run`.",
     "run": "Run a federation from start to end, show its progress, and write its run folder and report.",
     "pretrain": "Train a small model and its SentencePiece from nothing: an M2M-100, or an XLM-R with task = "
     '"masked-language". The same command continues an interrupted training.',

@@ -89,12 +89,15 @@ class CleaningOptions:
         return dataclasses.replace(rules, strict=rules.strict or self.strict)
 
 
-def _kind(name: str, direction: Direction) -> str:
-    plain = name.removesuffix(".gz")
+def ending_kind(name: str) -> str | None:
+    """Return the kind of corpus that a file's ending names, or None."""
     endings = {".zip": "opus", ".mo": "po", **{f".{kind}": kind for kind in ("tsv", "csv", "tmx", "po", "jsonl", "parquet")}}
-    for ending, kind in endings.items():
-        if plain.endswith(ending):
-            return kind
+    return endings.get(Path(name.removesuffix(".gz")).suffix)
+
+
+def _kind(name: str, direction: Direction) -> str:
+    if kind := ending_kind(name):
+        return kind
     if "{}" in name:
         return "nway"
     if Path(name).is_dir():

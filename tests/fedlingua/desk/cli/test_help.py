@@ -69,6 +69,7 @@ def test_the_help_of_run_fits_a_screen_and_names_ten_keys_and_the_groups_of_all_
 
 
 RUN = {
+    "init": {"clinic.de-fr.tsv": "de-fr.tsv", "court.de-fr.tsv": "pl-es.tsv"},
     "backbone show": {},
     "score": {"runs/demo-adapter-families-2022": "runs/done", "text.de": "de.txt", "mt.fr": "fr.txt", "text.fr": "fr.txt"},
     "compare": {"runs/demo-adapter-local-2022": "runs/done", "runs/demo-adapter-families-2022": "runs/done"},

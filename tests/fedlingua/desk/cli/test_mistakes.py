@@ -84,6 +84,12 @@ def one_and_two(folder: Path) -> None:
     file("two", "a\nb\n")(folder)
 
 
+def halves(folder: Path) -> None:
+    """One language in each file."""
+    file("h/x.de", "a b\n" * 60)(folder)
+    file("h/x.fr", "c d\n" * 60)(folder)
+
+
 def typos(folder: Path) -> None:
     """Three mistakes in one file."""
     file("typos.toml", "roundss = 3\nbach-size = 4\nrounds = 0\n")(folder)
@@ -141,6 +147,20 @@ TABLE = [
     Mistake("backbone show nowhere", "no such directory", "nowhere", "a hub id looks like"),
     Mistake("backbone fetch en-fr", "is not known", "'en-fr'", "choose one of en-pt, pt-en"),
     Mistake("backbone convert runs --direction de-fr --to new", "has none of model*.bin", "runs has", "wanted one"),
+    Mistake("init nowhere --backbone demo --to new", "no such file", "nowhere", "check the path"),
+    Mistake("init de-fr.tsv --backbone demo", "federation.toml already exists", "federation.toml", "another folder with --to"),
+    Mistake("init runs --backbone demo --to new", "no text was found", "runs", "give .tsv"),
+    Mistake("init small.toml --backbone demo --to new", "no text was found there", "small.toml", "give .tsv"),
+    Mistake(
+        "init x.tsv --backbone demo --to new",
+        "no direction",
+        "x.tsv",
+        "--direction SOURCE-TARGET | x.de-fr.tsv",
+        has=file("x.tsv", "a\tb\n"),
+    ),
+    Mistake("init a.de-fr.tsv --backbone demo --to new", "1 pairs", "site a", "wanted 50", has=file("a.de-fr.tsv", "a b\tc d\n")),
+    Mistake("init de-fr.tsv --backbone nope --to new", "no such directory", "'nope'", "`fedlingua backbone fetch`"),
+    Mistake("init h --backbone demo --to new", "translated either way", "h/x.{}: de and fr", "--direction", has=halves),
     Mistake("run smal.toml", "no such file", "smal.toml", "did you mean 'small.toml'?"),
     Mistake("run runs", "is a folder", "runs", "wanted a TOML file"),
     Mistake("run broken.toml", "not TOML", "broken.toml | line 2", "mend it", has=file("broken.toml", "rounds = 2\nmethod = \n")),
