@@ -41,7 +41,7 @@ JOINED = {
     "real/sizes_eight_50/adapter-fed": "New Testament, 8 × 50, adapters",
     "real/kinds_large/model-fed": "three kinds of text, 6 × 500, whole model",
     "real/tico_three_model/model-fed": "† medical, 3 × 500, whole model",
-    "phrasebook/trades/adapter-families": "† phrasebook, 9 × 220, adapters",
+    "phrasebook/trades/adapter-families": "phrasebook, 9 × 220, adapters",
 }
 """Suite and row -> its name in joining.svg, from top to bottom."""
 CODED = {
