@@ -71,7 +71,8 @@ def page() -> str:
         parts += [f"## {str(inspect.getdoc(section)).removesuffix('.')}", "\n".join([head, *rows])]
     parts += [
         "## On resuming",
-        f"A resumed run may change {_listed(MAY_CHANGE)}. None of these is part of a run's hash.",
+        f"A resumed run may change {_listed(MAY_CHANGE)}. None of these is part of a run's hash. It may also have "
+        "another number of rounds: [Go on with a run](guides/running.md#go-on-with-a-run).",
         "## At a site",
         f"A site approves every option except {_listed(CHANGES_WITHOUT_ASKING)}, which change neither its work nor what leaves it.",
     ]

@@ -269,6 +269,7 @@ class Rounds(Strategy):
             self.state = self._joined(newest)
             self.phases.progress = Progress.of(newest.number, newest.values["progress"])
             self.note(f"resumed after round {newest.number}, attempt {self.attempt}")
+        (self.folder.directory / "scores.json").unlink(missing_ok=True)  # of a run that now has other rounds
         self._best_round, self._last_stages = {}, self._stages_asked_for()
         self.folder.cut_rounds(self.progress.round)
         self.folder.update(rounds=max(0, self.progress.round), best_round=self.progress.best_round)
@@ -291,7 +292,14 @@ class Rounds(Strategy):
                 f"checkpoint {checkpoint.number:04d} is older than the last two rounds, {newest - 1} and {newest}; only of those the sites "
                 "still have what they store between rounds"
             )
-        best = int(checkpoint.values["progress"]["best_round"])
+        progress, number = checkpoint.values["progress"], checkpoint.number
+        measured, last = str(number) in progress["dev_losses"], self.settings.rounds
+        is_due = number == last or (measured and number % self.settings.evaluate_every == 0)
+        if number > 0 and is_due != measured and not self.settings.async_buffer:
+            raise RunError(
+                f"checkpoint {number:04d} is {'' if measured else 'not '}measured as the last of the rounds; round {number} is made again"
+            )
+        best = int(progress["best_round"])
         if self.travels and best > 0:
             self.folder.checkpoints.load(best)
 

@@ -127,7 +127,7 @@ def run(
 
     Args:
         experiment: The experiment file.
-        resume: Instead of an experiment, the folder of an interrupted run, for example after Ctrl-C.
+        resume: Instead of an experiment, the folder of an interrupted run, for example after Ctrl-C, or of any to be given more `rounds`.
         to: The run's folder; "": ./runs/<experiment>-<method>-<seed>.
         profile: A profile of pyproject-flwr.toml; "": simulation.
         options: Keys of the run as in an experiment file, such as {"send.code": "4bit"}.

@@ -83,14 +83,14 @@ class RunFolder:
         )
 
     def _open_again(self, old: Mapping[str, Any] | None, settings: Settings, run_id: int) -> None:
-        check_resumable(self.directory, old)
+        check_resumable(self.directory, old, settings)
         assert old is not None
         before, now = config_of_run(old["config"]), settings.flat()
-        other = sorted(key for key in {*before, *now} - set(MAY_CHANGE) if before.get(key) != now.get(key))
+        other = sorted(key for key in {*before, *now} - {*MAY_CHANGE, "rounds"} if before.get(key) != now.get(key))
         if other:
             changed = ", ".join(f"{key} = {now.get(key)!r} (was {before.get(key)!r})" for key in other)
             raise RunError(
-                f"{self.directory}: a resumed run keeps its settings, but {changed}; only {', '.join(MAY_CHANGE)} may be changed"
+                f"{self.directory}: a resumed run keeps its settings, but {changed}; only rounds, {', '.join(MAY_CHANGE)} may be changed"
             )
         if old.get("code_hash") != code_hash():
             self.event("note", text="the code has changed since the run began: results may differ from an uninterrupted run")
@@ -100,7 +100,8 @@ class RunFolder:
             stream.write("\n")  # ends a line that was broken off
         attempt = int(old["attempt"]) + 1
         changes = {"status": "running", "reason": None, "finished": None, "config": now, "attempt": attempt, "resumed": _now()}
-        self.update(**changes, flower_run_id=str(run_id), versions=library_versions(), code_hash=code_hash())
+        hashes = {"config_hash": settings.hash(), "code_hash": code_hash()}
+        self.update(**changes, **hashes, flower_run_id=str(run_id), versions=library_versions())
 
     def warn(self, texts: Iterable[str]) -> None:
         """Add warnings to progress.jsonl, and to run.json for the report."""
@@ -206,14 +207,45 @@ def no_run(directory: Path) -> RunError:
     return RunError(f"{directory} is not a run folder: {why}; give a folder that a run has made (runs/<name>)")
 
 
-def check_resumable(directory: Path, run: Mapping[str, Any] | None) -> None:
-    """Raise RunError if there is no run.json, it has no attempt or config, or the run is completed."""
+def check_begun(directory: Path, run: Mapping[str, Any] | None) -> None:
+    """Raise RunError if there is no run.json, or it has no attempt or config."""
     if run is None:
         raise no_run(directory)
     if "attempt" not in run or "config" not in run:
         raise RunError(f"{directory}: its run.json has no attempt or config: the run ended before it began; start it again")
-    if run.get("status") == "completed":
-        raise RunError(f"{directory}: the run is completed; there is nothing to resume: see its report, or start another run")
+
+
+def check_resumable(directory: Path, run: Mapping[str, Any] | None, settings: Settings | None = None) -> None:
+    """Raise RunError if a run has not begun, is completed, or cannot go on to the number of rounds in `settings`; None: to its own."""
+    check_begun(directory, run)
+    assert run is not None
+    if settings and settings.rounds != run["config"].get("rounds"):
+        _check_rounds(directory, run, settings)
+    elif run.get("status") == "completed":
+        raise RunError(
+            f"{directory}: the run is completed; there is nothing to resume: see its report, or give it more rounds: "
+            f"fedlingua run --resume {directory} --set rounds=N"
+        )
+
+
+def _check_rounds(directory: Path, run: Mapping[str, Any], settings: Settings) -> None:
+    """Raise RunError if a run cannot go on to another number of rounds: it has more, or those done would have been other ones."""
+    done, before = max(RunFolder(directory).checkpoints.rounds(), default=0), run["config"].get("rounds")
+    said = f"{directory}: rounds = {settings.rounds} (was {before})"
+    if settings.rounds < done:
+        raise RunError(f"{said}, and {done} rounds are done; give {done} or more")
+    spans, steps = "every round's {} follows from the number of all", settings.optimized_by != "none"
+    stopped = settings.patience and run.get("status") == "completed" and done < before
+    reasons = {
+        f"schedule = {settings.schedule!r}": settings.schedule in ("linear", "cosine") and spans.format("rate"),
+        f"server.schedule = {settings.server_schedule!r}": steps
+        and settings.server_schedule == "cosine"
+        and spans.format("rate"),
+        f"dp.epsilon = {settings.dp_epsilon:g}": settings.trains_privately and spans.format("noise"),
+        f"patience = {settings.patience}": stopped and f"the run stopped after round {done}, and would again",
+    }
+    if why := "; ".join(f"{key}: {reason}" for key, reason in reasons.items() if reason):
+        raise RunError(f"{said}, but under {why}; begin another run with this one's model instead: --set start-from={directory}")
 
 
 def library_versions(*more: str) -> dict[str, str]:

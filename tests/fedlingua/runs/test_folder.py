@@ -151,7 +151,7 @@ def test_a_resumed_run_is_the_same_run_in_its_next_attempt(folder: RunFolder, se
 
 
 def test_a_resumed_run_keeps_its_settings(folder: RunFolder, settings: Settings) -> None:
-    with pytest.raises(RunError, match=r"keeps its settings, but seed = 7 \(was 2022\); only data-dir"):
+    with pytest.raises(RunError, match=r"keeps its settings, but seed = 7 \(was 2022\); only rounds, data-dir"):
         folder.open(resumed(settings, folder, seed=7), 77)
 
 

@@ -1,6 +1,7 @@
 """`fedlingua run`: check all that can be checked, submit the run to Flower, watch it to its end, and write its report."""
 
 import dataclasses
+from contextlib import suppress
 from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,7 +27,7 @@ from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.server_file import ServerFile, read_server_file
 from fedlingua.desk.experiment import experiment_file, given_settings, read_experiment, read_run_federation
 from fedlingua.desk.paths import check_folder_to_write
-from fedlingua.runs.folder import RunFolder, check_resumable
+from fedlingua.runs.folder import RunFolder, check_begun, check_resumable
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import MAY_CHANGE, Scalar, Settings
 from fedlingua.settings.kinds import EXPERIMENT, flat_keys
@@ -49,7 +50,10 @@ Overrides = list[str] | None
 
 @commands.command(
     epilog=KEYS
-    + example("fedlingua run demo --set rounds=3 --seed 2023", "fedlingua run --resume runs/demo-adapter-families-2022")
+    + example(
+        "fedlingua run demo --set rounds=3 --seed 2023",
+        "fedlingua run --resume runs/demo-adapter-families-2022 --set rounds=6",
+    )
 )
 def run(
     experiment: Annotated[
@@ -70,7 +74,11 @@ def run(
     ray_address: options.RayAddress = "",
     server: Annotated[Path | None, Option(help="Folder of a server: run across its sites.")] = None,
     resume: Annotated[
-        Path | None, Option(help="Run folder to resume after its last complete round.", shell_complete=run_folders)
+        Path | None,
+        Option(
+            help="Run folder to resume after its last complete round; with --set rounds=N, to another number of rounds.",
+            shell_complete=run_folders,
+        ),
     ] = None,
 ) -> Answer:
     if (experiment is None) == (resume is None):
@@ -94,7 +102,7 @@ def run(
         assert experiment is not None
         experiment = experiment_file(experiment)
         chosen, federation = check_experiment(experiment, data, set_, seed, at)
-        folder = RunFolder(_new_folder(experiment, chosen, to, at.runs if at else Path("runs")))
+        folder = RunFolder(_new_folder(experiment, chosen, to, at))
     place = profile_of(at) if at else ready_profile(profile, ray_address)
     carry_out(chosen, federation, folder, place, nodes, at)
     about, scores = (folder.read(name) or {} for name in ("run.json", "scores.json"))
@@ -176,12 +184,16 @@ def check_experiment(
 def _resumed_settings(folder: RunFolder, given: dict[str, Scalar], deployed: bool) -> Settings:
     """Return the settings of an interrupted run with the changes that it may have; refuse others, and runs that cannot go on."""
     content = folder.read("run.json")
-    check_resumable(folder.directory, content)
+    check_begun(folder.directory, content)
     assert content is not None
-    if fixed := sorted(set(given) - set(MAY_CHANGE) | set(given) & {"run-dir", "resume"}):
-        raise ConfigError(f"--resume: {', '.join(fixed)} cannot be changed; a resumed run keeps all but {', '.join(MAY_CHANGE)}")
-    before = stored_settings(folder.directory, content).flat()
-    return _at_home_anywhere(settings_from({**before, **given, "resume": True, "run-dir": str(folder.directory)}), deployed)
+    if fixed := sorted(set(given) - {*MAY_CHANGE, "rounds"} | set(given) & {"run-dir", "resume"}):
+        raise ConfigError(
+            f"--resume: {', '.join(fixed)} cannot be changed; a resumed run keeps all but rounds, {', '.join(MAY_CHANGE)}"
+        )
+    before = stored_settings(folder.directory, {**content, "status": "running"}).flat()  # with all that rounds need
+    settings = settings_from({**before, **given, "resume": True, "run-dir": str(folder.directory)})
+    check_resumable(folder.directory, content, settings)
+    return _at_home_anywhere(settings, deployed)
 
 
 def _at_home_anywhere(settings: Settings, deployed: bool) -> Settings:
@@ -219,15 +231,35 @@ def _federation(settings: Settings, server: ServerFile | None, experiment: Path 
     return settings, federation
 
 
-def _new_folder(experiment: Path, settings: Settings, to: Path | None, runs: Path) -> Path:
+def _new_folder(experiment: Path, settings: Settings, to: Path | None, server: ServerFile | None) -> Path:
+    """Return the folder of a new run; say how to go on with an earlier one of the same settings that has not ended."""
     named = "run-dir" if to is None else "--to"
     if to is None and settings.run_dir:
         to = Path(settings.run_dir).expanduser()
     if to is not None:
         if (to / "run.json").exists():
-            raise ConfigError(f"{named} {to}: holds a run already; give another folder, or remove it")
+            instead = _unfinished(to, settings, server) or "give another folder, or remove it"
+            raise ConfigError(f"{named} {to}: holds a run already; {instead}")
         check_folder_to_write(to, named)
         return to.resolve()
     stem = f"{experiment.stem}-{settings.method}-{settings.seed}"
-    folders = (runs / name for name in chain([stem], (f"{stem}-{number}" for number in count(2))))
-    return next(folder for folder in folders if not folder.exists()).resolve()
+    runs = server.runs if server else Path("runs")
+    for folder in (runs / name for name in chain([stem], (f"{stem}-{number}" for number in count(2)))):
+        if not folder.exists():
+            return folder.resolve()
+        if known := _unfinished(folder, settings, server):
+            warn(f"{folder}: {known}; this one begins anew", style="")
+    raise AssertionError
+
+
+def _unfinished(folder: Path, settings: Settings, server: ServerFile | None) -> str:
+    """Return how to go on with a folder's run if it has these settings, stored a round and ended before its end; otherwise ""."""
+    with suppress(RunError):  # damaged
+        run = RunFolder(folder.resolve())
+        about, rounds = run.read("run.json") or {}, run.checkpoints.rounds()
+        is_same = about.get("status") != "completed" and about.get("config_hash") == settings.hash()
+        if rounds and is_same and not run.is_held():
+            where = f" --server {server.path}" if server else ""
+            went = f"a run of the same settings stopped here after round {rounds[-1]} of {settings.rounds}"
+            return f"{went}; go on with it: fedlingua run --resume {run.directory}{where}"
+    return ""

@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -272,25 +273,73 @@ def test_a_run_goes_where_its_settings_say_unless_the_command_line_says_otherwis
         run(experiment, set_=[named])
 
 
+@pytest.fixture
+def killed_in_the_default_folder(experiment, tmp_path, monkeypatch) -> RunFolder:
+    monkeypatch.chdir(tmp_path)
+    settings = read_experiment(experiment, {})
+    folder = RunFolder(tmp_path / "runs" / f"{experiment.stem}-{settings.method}-{settings.seed}")
+    folder.open(settings, 1)
+    folder.checkpoints.save(1, {})
+    return folder
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_the_same_run_typed_again_after_a_crash_says_how_to_go_on(
+    experiment, killed_in_the_default_folder, no_engine, capsys, named
+):
+    killed = killed_in_the_default_folder
+    if named:
+        with pytest.raises(ConfigError) as refused:
+            run(experiment, to=killed.directory)
+        said = str(refused.value)
+    else:
+        assert run(experiment)["run"] == killed.directory.with_name(f"{killed.directory.name}-2")
+        said = capsys.readouterr().err
+    assert f"stopped here after round 1 of {killed.read('run.json')['config']['rounds']}" in said
+    command = said.partition("fedlingua ")[2].partition(";")[0].split()
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert no_engine[-1][0].resume
+
+
+def test_a_run_that_ended_goes_on_or_has_other_settings_is_not_offered(
+    experiment, killed_in_the_default_folder, no_engine, capsys
+):
+    run(experiment, set_=["rounds=7"])
+    with killed_in_the_default_folder.held():
+        run(experiment)
+    killed_in_the_default_folder.close("completed")
+    run(experiment)
+    assert "--resume" not in capsys.readouterr().err
+
+
 def test_a_relative_data_folder_is_made_absolute_for_a_resumed_run_too(broken_off, no_engine, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     resumed(broken_off.directory, data=Path("data"))
     assert no_engine[0][0].data_dir == str(tmp_path / "data")
 
 
-@pytest.mark.parametrize(
-    ("override", "key"), [("seed=3", "seed"), ("rounds=9", "rounds"), ("method=base", "method"), ("batch-size=1", "batch-size")]
-)
+@pytest.mark.parametrize(("override", "key"), [("seed=3", "seed"), ("method=base", "method"), ("batch-size=1", "batch-size")])
 def test_a_resumed_run_keeps_its_settings(broken_off, no_engine, override, key):
     with pytest.raises(ConfigError, match=f"--resume: {key} cannot be changed"):
         resumed(broken_off.directory, override, "deadline.phase-s=5")
     assert not no_engine
 
 
-def test_a_completed_run_is_not_resumed(broken_off, no_engine):
+def test_a_completed_run_is_not_resumed_but_given_more_rounds(broken_off, no_engine):
     broken_off.close("completed")
-    with pytest.raises(RunError, match="the run is completed"):
+    advice = re.escape(f"fedlingua run --resume {broken_off.directory} --set rounds=")
+    with pytest.raises(RunError, match=f"the run is completed.*: {advice}N$"):
         resumed(broken_off.directory)
+    resumed(broken_off.directory, "rounds=9")
+    assert no_engine[0][0].rounds == 9
+
+
+def test_a_run_whose_rounds_depend_on_their_number_is_not_extended_by_the_command(broken_off, no_engine):
+    broken_off.close("completed")
+    broken_off.update(config={**broken_off.read("run.json")["config"], "schedule": "linear"})
+    with pytest.raises(RunError, match="under schedule = 'linear'"):
+        resumed(broken_off.directory, "rounds=9")
+    assert not no_engine
 
 
 def test_a_folder_without_a_run_is_not_resumed(no_engine, tmp_path):
