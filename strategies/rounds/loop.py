@@ -41,6 +41,7 @@ from strategies.rounds.holdings import Holdings
 from strategies.rounds.phases import Phases, RoundSkippedError
 from strategies.rounds.registration import Registry
 from strategies.rounds.replies import Reply
+from strategies.rounds.start import start_from
 
 PHASES: dict[str, Phase] = {
     protocol.TRAIN: "train",
@@ -149,6 +150,11 @@ class Rounds(Strategy):
         del initial, initial_arrays  # a full model takes too much memory to hold it twice
         if self.settings.resume:
             self._resume()
+        if self.settings.start_from and self.progress.round < 0:
+            tensors, notes = start_from(self.settings, self.folder, self.tensor_set, self.clusters)
+            self.state = replace(self.state, tensors=tensors)
+            for note in notes:
+                self.note(note)
         # Patience ends a run at a measured round only, since nobody knows whether another one was better.
         while self.progress.round < num_rounds and not (
             self.is_measured(self.progress.round) and self.progress.is_stale(*self._patience)

@@ -122,6 +122,15 @@ def test_letters_that_the_tokenizer_lacks_are_told_in_the_run_and_by_a_deployed_
     assert "lacks, so" not in "".join(file.read_text() for file in deployed.directory.glob("*.json*"))
 
 
+def test_a_deployed_run_that_is_given_more_rounds_ends_in_the_bytes_of_a_simulation_of_as_many(config, sites, tmp_path):
+    config = {**config, "method": "adapter-families", "send.code": "4bit"}
+    deploy({**config, "rounds": 1}, sites, tmp_path)
+    extended = deploy({**config, "rounds": 2, "resume": True}, sites, tmp_path)
+    simulated, _ = run({**config, "rounds": 2, "federation": federation(tmp_path, corpora=True)}, tmp_path / "simulated")
+    assert checkpoint_bytes(extended) == checkpoint_bytes(simulated)
+    assert extended.read("scores.json")["sites"] == simulated.read("scores.json")["sites"]
+
+
 def test_deployed_sites_sum_securely_as_simulated_ones_and_show_no_figure_of_their_own(config, sites, tmp_path):
     config = {**config, "method": "adapter-fed", "privacy.sum": "secure"}
     deployed = deploy(config, sites, tmp_path)

@@ -14,18 +14,22 @@ from fedlingua.backbones.pruning import thirds
 from fedlingua.backbones.published import local_or_pinned
 from fedlingua.common.cache import cache_dir
 from fedlingua.common.devices import check_bits
-from fedlingua.common.errors import BackboneError, ConfigError, CorpusError
+from fedlingua.common.errors import BackboneError, ConfigError, CorpusError, RunError
 from fedlingua.common.files import APP_DIR
 from fedlingua.common.languages import nearest
 from fedlingua.corpora.formats import formats_of, listed
 from fedlingua.corpora.sites import Federation, Site
+from fedlingua.desk.completed import stored_settings
 from fedlingua.desk.plugged import plugged
 from fedlingua.desk.pretraining.recipe import check_trained_by, read_recipe
 from fedlingua.evaluation.comet.scores import check_comet
 from fedlingua.evaluation.measuring import COMET
 from fedlingua.evaluation.tasks import check_task
+from fedlingua.runs.folder import RunFolder, run_about
 from fedlingua.runs.plan import planned_clusters
 from fedlingua.settings.config import Settings
+from fedlingua.settings.conflicts import typed
+from fedlingua.settings.table import OPTIONS, AddedLayers
 from fedlingua.settings.trackers import tracker_names
 
 
@@ -36,6 +40,7 @@ def check_settings(
     planned_clusters(settings, federation)  # refuses sites that cannot be clustered
     check_task(settings.task, federation.rules.directions)
     check_backbone(settings)
+    check_start(settings)
     if federation.base and not deployed:  # deployed sites leave base aside
         folder = made_here(settings.backbone) or Path(settings.backbone).expanduser()
         check_trained_by(read_recipe(federation.base, Path(settings.data_dir)), folder)
@@ -116,6 +121,30 @@ def check_backbone(settings: Settings) -> None:
     if task is not None:
         check_kind(task, settings)
     thirds(layers, settings.adapter_layers)
+
+
+def check_start(settings: Settings) -> None:
+    """Raise ConfigError if the folder of `start-from` holds no run, one that stored no tensors, or one whose settings make others than this
+    run trains. Shapes and a local backbone's bytes are checked by the server."""
+    if not settings.start_from:
+        return
+    folder, here = RunFolder(Path(settings.start_from)), f"start-from = {settings.start_from!r}"
+    try:
+        earlier = stored_settings(folder.directory, run_about(folder.directory))
+    except (ConfigError, RunError) as error:
+        raise ConfigError(f"start-from: {error}") from error
+    if not earlier.how.travels or not folder.checkpoints.rounds():
+        why = "it has no complete round" if earlier.how.travels else f"under its method {earlier.method} nothing leaves a site"
+        raise ConfigError(f"{here}: {why}, so the server stored no tensors; give another run")
+    layers = {key: said.attribute for key, said in OPTIONS.items() if said.section is AddedLayers and said.when.holds(settings)}
+    elsewhere = "backbone" if Path(settings.backbone).is_dir() else ""  # it may lie in another folder now
+    same = {"tensor-set": "trained_set", "task": "task", "backbone": "backbone", **layers}
+    for key, attribute in same.items():
+        wanted, given = getattr(earlier, attribute), getattr(settings, attribute)
+        if key != elsewhere and wanted != given:
+            raise ConfigError(
+                f"{here}: it was trained with {key} = {typed(wanted)}, and this run has {typed(given)}; give the same"
+            )
 
 
 def check_measuring(metrics: Sequence[str], model: str, say: Callable[[str], None]) -> None:

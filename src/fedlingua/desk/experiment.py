@@ -26,6 +26,7 @@ PLACES: dict[str, Callable[[Path], bool]] = {
     "backbone": Path.is_dir,
     "data-dir": Path.is_dir,
     "run-dir": lambda path: True,
+    "start-from": Path.is_dir,
     "comet-model": Path.is_file,
 }
 """Key that may be a path -> whether a path beside the file is meant. A run's folder is yet to be made."""

@@ -221,7 +221,7 @@ class Settings(Sections):
         """Hash the settings that determine what a site trains alone on its text; equal hashes mean equal models under any method."""
         shared = set(SECTIONS) - {Run, Training, AddedLayers, Keeping}
         elsewhere = {field.name for section in shared for field in fields(section)}
-        choice = {"method", "federation", "keep_by", "keep_ensemble"}
+        choice = {"method", "federation", "keep_by", "keep_ensemble", "start_from"}
         return self._hash({"tensor-set": self.trained_set}, elsewhere | choice)
 
     def _hash(self, given: Mapping[str, Scalar], without: Set[str] = frozenset()) -> str:

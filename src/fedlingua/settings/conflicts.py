@@ -23,6 +23,7 @@ WITHOUT_FEDERATION: dict[str, tuple[Scalar, ...]] = {
     "send.rule": ("all", ""),
     "server.optimizer": ("none", ""),
     "sites-per-round": (0,),
+    "start-from": ("",),
 }
 """Key -> its values that go with a method under which nothing leaves a site."""
 
@@ -60,6 +61,11 @@ def _of_the_run(settings: Settings) -> Iterator[str]:
     for key, value in (("strategy", settings.strategy), ("client", settings.client)):
         if value and not re.fullmatch(r"[\w.]+:\w+(\(.*\))?", value):
             yield f"{key} = {value!r} is not known; give 'my_file:My{key.title()}', or leave it empty"
+    if settings.start_from and settings.compares_rounds:
+        yield (
+            f"start-from = {settings.start_from!r}, and selection {settings.selected_by} compares the first round with the backbone's "
+            "tensors, which are not those it begins with; give send.rule = 'all', or leave start-from out"
+        )
     if settings.backbone_weights == "random" and settings.trained_set != "full":
         yield (
             f"backbone-weights = 'random' needs a tensor set that trains all weights, but got {settings.trained_set!r}; give a method "

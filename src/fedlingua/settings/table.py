@@ -90,6 +90,9 @@ class Run:
     """Revision of a hub id; "": the one that this project pins."""
     backbone_weights: str = option("published", choices=("published", "random"), off=("published",), liu="published")
     """published: the backbone's own weights; random: only its architecture and tokenizer, to train from scratch."""
+    start_from: str = option("", off=("",), when=TRAVELS, approved=False)
+    """Folder of a run, relative to the experiment file or to the current folder: the first round begins with the tensors that its
+    last one stored; "": with the backbone's. Both runs need the same backbone and added layers."""
     data_dir: str = option("", **SERVERS_OWN)
     """Folder for relative corpus paths; "": the federation file's, if the text lies there, or the current one."""
     run_dir: str = option("", **SERVERS_OWN)

@@ -202,6 +202,8 @@ def test_a_federation_file_of_another_machine_is_no_fault_of_the_settings(run_co
         ({"method": "adapter-gradients", "tensor-set": "lora"}, "takes the gradient of an adapter, but the tensor set is 'lora'"),
         ({"method": "adapter-fed", "cluster.parts": "encoder"}, "method adapter-fed has no clusters; leave it 'both'"),
         ({"method": "base", "pull": 0.1}, "pull = 0.1, and under method base nothing leaves a site; give 0"),
+        ({"method": "adapter-local", "start-from": "runs/R"}, "nothing leaves a site; give '', or a federated method"),
+        ({"send.rule": "metasend-g", "start-from": "runs/R"}, "give send.rule = 'all', or leave start-from out"),
         ({"method": "model-fed", "adapter.layers": "middle"}, "prunes adapters, but the tensor set is 'full'"),
         ({"signature.adapter": "encoder.fc2"}, "wanted part.layer.place, as in 'encoder.-1.fc2'"),
         ({"signature.adapter": "encoder.0.fc2,encoder.-1.fc2"}, "of the encoder and of the decoder with a comma between them"),

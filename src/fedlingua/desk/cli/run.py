@@ -197,8 +197,8 @@ def _resumed_settings(folder: RunFolder, given: dict[str, Scalar], deployed: boo
 
 
 def _at_home_anywhere(settings: Settings, deployed: bool) -> Settings:
-    """Return the settings with absolute paths to data and COMET's checkpoint: server and sites work in other directories. A deployed run's
-    checkpoint stays as it is written, since sites approve that.
+    """Return the settings with absolute paths to data, the run to start from and COMET's checkpoint: server and sites work in other
+    directories. A deployed run's checkpoint stays as it is written, since sites approve that.
 
     Raises:
         ConfigError: A deployed run's checkpoint has a relative path, which each machine would make another one of.
@@ -210,9 +210,10 @@ def _at_home_anywhere(settings: Settings, deployed: bool) -> Settings:
             f"comet-model = {settings.comet_model!r} is a relative path, which sites approve as it stands; give the absolute path "
             "that the checkpoint has at every site"
         )
-    data, model = (path and str(Path(path).expanduser().resolve()) for path in (settings.data_dir, settings.comet_model))
+    paths = settings.data_dir, settings.comet_model, settings.start_from
+    data, model, start = (path and str(Path(path).expanduser().resolve()) for path in paths)
     of_comet = model if is_checkpoint(settings.comet_model) and not deployed else settings.comet_model
-    return dataclasses.replace(settings, data_dir=data, comet_model=of_comet)
+    return dataclasses.replace(settings, data_dir=data, comet_model=of_comet, start_from=start)
 
 
 def _given(data: Path | None, overrides: Overrides, seed: int | None) -> dict[str, Scalar]:

@@ -301,6 +301,38 @@ def test_the_same_run_typed_again_after_a_crash_says_how_to_go_on(
     assert no_engine[-1][0].resume
 
 
+def test_a_run_to_start_from_lies_beside_the_experiment_or_in_the_current_folder(
+    experiment, killed_in_the_default_folder, no_engine, tmp_path
+):
+    first = killed_in_the_default_folder.directory
+    beside = tmp_path / "deeper" / "next.toml"
+    shutil.copytree(first, beside.parent / "runs" / "R")
+    beside.write_text(experiment.read_text().replace('start-from = ""', 'start-from = "runs/R"'))
+    run(beside, to=tmp_path / "a")
+    run(experiment, set_=[f"start-from=runs/{first.name}"], to=tmp_path / "b")
+    assert [settings.start_from for settings, _ in no_engine] == [str(beside.parent / "runs" / "R"), str(first)]
+
+
+@pytest.mark.parametrize(
+    ("override", "first", "why"),
+    [
+        ("adapter.dim=9", {}, "it was trained with adapter.dim = .*, and this run has 9; give the same"),
+        ("backbone=demo", {}, "it was trained with backbone = .*, and this run has 'demo'"),
+        ("tensor-set=lora", {}, "it was trained with tensor-set = 'adapters'"),
+        ("seed=1", {"method": "adapter-local"}, "under its method adapter-local nothing leaves a site"),
+        ("start-from=runs/nowhere", {}, "is not a run folder: it is not there"),
+    ],
+)
+def test_a_run_to_start_from_that_does_not_fit_is_refused_before_anything_starts(
+    experiment, killed_in_the_default_folder, no_engine, override, first, why
+):
+    folder = killed_in_the_default_folder
+    folder.update(config={**folder.read("run.json")["config"], **first})
+    with pytest.raises(ConfigError, match=f"start-from.*{why}"):
+        run(experiment, set_=[f"start-from={folder.directory}", override])
+    assert not no_engine
+
+
 def test_a_run_that_ended_goes_on_or_has_other_settings_is_not_offered(
     experiment, killed_in_the_default_folder, no_engine, capsys
 ):
