@@ -88,7 +88,10 @@ def server_start(file: ServerFileArgument) -> Answer:
     environment = flower_environment(server.home)
     running = f"{server.path}: this server is already running here; end the other `fedlingua server start` first"
     with held(server.home / ".lock", 0, DeploymentError(running)):
-        superlink = Service("the SuperLink", superlink_command(server), environment, server.home, locked=server.home)
+        log = server.path.with_name("server.log")
+        superlink = Service(
+            "the SuperLink", superlink_command(server), environment, server.home, log, listen=True, locked=server.home
+        )
         superlink.end_earlier()
         for what, address in (("fleet", server.fleet), ("control", server.control)):
             check_free(address, f"{server.path} {what} =")

@@ -8,6 +8,7 @@ import collections
 import contextlib
 import hashlib
 import http.client
+import logging
 import math
 import os
 import ssl
@@ -17,6 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import IO, Self
 
@@ -28,6 +30,10 @@ from fedlingua.desk.processes import end_marked, marked, signals_held
 GRACE_S, ANSWER_S = 30.0, 20.0
 """Time to log off: a SuperNode killed earlier stays on its SuperLink's list for a minute. Time for an answer, before another try."""
 LAST_LINES = 100
+ACCESS = b"[uvicorn.access]"
+"""Marks Flower's line for each request to its HTTP API: a hundred megabytes a day of nothing that anybody reads."""
+LOG_BYTES, OLD_LOGS = 5 * 2**20, 3
+"""Size at which a log is put aside, and how many of those are kept."""
 MARK = "FEDLINGUA_SERVICE"
 """Environment variable that identifies every process under a service."""
 
@@ -35,7 +41,8 @@ MARK = "FEDLINGUA_SERVICE"
 class Service:
     """One program and all processes under it, as a context manager; SIGTERM, SIGINT and SIGHUP set `stopped`.
 
-    folder: its working directory. log: file for its output, which otherwise goes to our output. listen: read its output on the way to ours.
+    folder: its working directory. log: file for its output, which otherwise goes to our output. listen: read its output on the way to ours,
+    leave colours and access lines out, and with `log` also write it there, to a file of bounded size.
     locked: folder that exists and whose lock the caller holds, so that this service is the only one of its name for it; see `end_earlier`.
     """
 
@@ -72,7 +79,7 @@ class Service:
 
     def start(self) -> None:
         """Start the program, or restart it after it has ended by itself."""
-        with self.log.open("wb") if self.log else contextlib.nullcontext() as lines:
+        with self.log.open("wb") if self.log and not self.listen else contextlib.nullcontext() as lines:
             # It gets a session of its own, so that we receive a Ctrl-C and pass it on in order.
             self._process = subprocess.Popen(
                 self.command,
@@ -128,11 +135,17 @@ class Service:
                     raise DeploymentError(f"{self.name}: {what} did not happen within {timeout_s:g} s; see its lines above")
 
     def _pass_on(self, lines: IO[bytes]) -> None:
-        with lines:
+        log = RotatingFileHandler(self.log, maxBytes=LOG_BYTES, backupCount=OLD_LOGS, encoding="utf-8") if self.log else None
+        with lines, contextlib.closing(log) if log else contextlib.nullcontext():
             for line in lines:
+                if ACCESS in line:
+                    continue
                 self._heard.append(line)
-                sys.stderr.write(printable(line.decode("utf-8", errors="replace")))  # its log quotes input from others
+                words = printable(line.decode("utf-8", errors="replace"))  # its log quotes input from others
+                sys.stderr.write(words)
                 sys.stderr.flush()
+                if log:
+                    log.handle(logging.makeLogRecord({"msg": words.rstrip("\n")}))
 
 
 def _mark_of(name: str, folder: Path) -> str:

@@ -120,6 +120,31 @@ def test_a_program_that_is_listened_to_speaks_through_us_and_can_be_started_agai
     assert sorted(capfd.readouterr().err.split()) == ["0", "1", "why", "why"]
 
 
+def test_access_lines_and_colours_are_left_out_and_the_log_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(service, "LOG_BYTES", 1000)
+    code = """
+for number in range(1000):
+    print(f'2026-11-29T06:54:38.938Z INFO [uvicorn.access] 127.0.0.1:{number} - "GET /health HTTP/1.1" 200')
+    if number % 10 == 0:
+        print(f"\\x1b[92mINFO \\x1b[0m: what is worth reading, number {number}")
+"""
+    log = tmp_path / "program.log"
+    with Service("the program", [sys.executable, "-c", code], os.environ, tmp_path, log, listen=True) as running:
+        with pytest.raises(DeploymentError, match="exit status 0"):
+            running.wait_until(lambda: False, "its end", 20)
+        assert running.printed().count("worth reading") == 100
+    files = sorted(tmp_path.glob("program.log*"))
+    assert len(files) == 1 + service.OLD_LOGS
+    assert all(file.stat().st_size <= 1000 for file in files)
+    assert log.read_text().endswith("INFO : what is worth reading, number 990\n")
+    for text in (capfd.readouterr().err, *(file.read_text() for file in files)):
+        assert "worth reading" in text
+        assert "uvicorn.access" not in text
+        assert "\x1b" not in text
+
+
 def test_waiting_ends_with_what_was_waited_for_or_says_what_did_not_come(tmp_path: Path) -> None:
     with python("import time; time.sleep(60)", tmp_path) as running:
         looks = iter([False, True])
