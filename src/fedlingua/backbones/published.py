@@ -18,6 +18,8 @@ PUBLISHED = {
 }
 """Hub id -> pinned revision, and licence according to the repository's card; "" if it names none."""
 PINNED_REVISIONS = {name: revision for name, (revision, _) in PUBLISHED.items()}
+STUDENTS = ("student-en-pt", "student-pt-en")
+"""What `fedlingua backbone fetch` makes of a wheel whose hash is pinned."""
 LICENCES = {name: licence for name, (_, licence) in PUBLISHED.items() if licence}
 
 

@@ -1,6 +1,7 @@
 """The site file of a deployed site (docs/files.md): text, keys, state and limits. It never leaves the site."""
 
 import dataclasses
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 import tomli_w
 
 from fedlingua.backbones.directories import BUILT_IN
-from fedlingua.backbones.published import PINNED_REVISIONS
+from fedlingua.backbones.published import PINNED_REVISIONS, STUDENTS
 from fedlingua.common.errors import ConfigError, ExchangeError, all_at_once
 from fedlingua.common.files import read_toml
 from fedlingua.common.tables import fill, flag, refuse_unknown, table
@@ -74,12 +75,12 @@ class SiteFile:
         name = settings.backbone
         self.limits.check_settings(settings)
         # A folder of the same name would be loaded in a pinned one's place.
-        pinned = name in PINNED_REVISIONS and not Path(name).is_dir()
+        pinned = name in {*PINNED_REVISIONS, *STUDENTS} and not Path(name).is_dir()
         reviewed = not settings.backbone_revision and (name in BUILT_IN or pinned)
         if not reviewed and name not in self.backbones:
             raise ExchangeError(
-                f"the run's backbone = {name!r} is neither built in nor pinned here; the site's file has to say where it lies, "
-                "in [backbones]"
+                f"the run's backbone = {name!r} is neither built in nor pinned here; the site's file has to say where it lies, in "
+                f'[backbones]: {json.dumps(name)} = "/path/of/its/folder"'
             )
         device = self.device or settings.device
         if settings.frozen_bits and device == "cpu":
@@ -152,7 +153,8 @@ def read_site_file(path: Path) -> SiteFile:
         if names.count(site.name) > 1:
             raise ConfigError(f"{path.name}: {names.count(site.name)} sites have the name {site.name!r}; give each its own")
     address, insecure = server.get("address", ""), flag(server, "insecure", f"{path.name} [server]")
-    host_and_port(address, f"{path.name} [server]: address =")
+    if "address" in server:  # else the server's invitation brings it
+        host_and_port(address, f"{path.name} [server]: address =")
     if node.get("device", "") not in ("", "cpu", "cuda"):
         raise ConfigError(f"{path.name} [node]: device = {node['device']!r}; choose cpu or cuda, or leave it to the run")
     places: dict[str, Any] = {key: folder / str(node.get(key, default)) for key, default in _PLACES.items()}

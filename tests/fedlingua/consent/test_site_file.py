@@ -82,7 +82,7 @@ def test_paths_do_not_hang_on_the_working_directory(tmp_path: Path, monkeypatch:
     [
         (SERVER, "wanted [[site]]"),
         ("site = 3\n" + SERVER, "wanted [[site]]"),
-        (SITE, "address = ''; wanted host:port"),
+        (SITE + '[server]\naddress = ""\n', "address = ''; wanted host:port"),
         (SITE + '[server]\naddress = "server"\n', "address = 'server'; wanted host:port"),
         (SITE + '[server]\naddress = ":9092"\n', "address = ':9092'; wanted host:port"),
         (SITE + '[server]\naddress = "server:http"\n', "address = 'server:http'; wanted host:port"),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from typer import Argument, BadParameter, Option
 
 from fedlingua.common.devices import computed_in
-from fedlingua.common.errors import ConfigError, RunError
+from fedlingua.common.errors import ConfigError, DeploymentError, RunError
 from fedlingua.common.files import APP_DIR, read_toml
 from fedlingua.consent.bundle import bundle_hash
 from fedlingua.consent.site_file import why_not_deployed
@@ -24,6 +24,7 @@ from fedlingua.desk.cli.progress import follow, view_on
 from fedlingua.desk.cli.server import profile_of
 from fedlingua.desk.completed import stored_settings
 from fedlingua.desk.deployment.build import build_bundle
+from fedlingua.desk.deployment.invitation import write_invitation
 from fedlingua.desk.deployment.server_file import ServerFile, read_server_file
 from fedlingua.desk.experiment import experiment_file, given_settings, read_experiment, read_run_federation
 from fedlingua.desk.paths import check_folder_to_write
@@ -72,7 +73,7 @@ def run(
     profile: options.Profile = "simulation",
     nodes: options.Nodes = None,
     ray_address: options.RayAddress = "",
-    server: Annotated[Path | None, Option(help="Folder of a server: run across its sites.")] = None,
+    server: Annotated[Path | None, Option(help="A server's folder, or its server.toml: run across its sites.")] = None,
     resume: Annotated[
         Path | None,
         Option(
@@ -102,6 +103,13 @@ def run(
         assert experiment is not None
         experiment = experiment_file(experiment)
         chosen, federation = check_experiment(experiment, data, set_, seed, at)
+        if at and experiment.resolve() == at.experiment and not (set_ or seed is not None):
+            invitation, changed = write_invitation(at)
+            if changed:
+                raise DeploymentError(
+                    f"{invitation} is new, since experiment, federation or code have changed: give it to every site, and run this again "
+                    "once they have started with it"
+                )
         folder = RunFolder(_new_folder(experiment, chosen, to, at))
     place = profile_of(at) if at else ready_profile(profile, ray_address)
     carry_out(chosen, federation, folder, place, nodes, at)

@@ -3,7 +3,7 @@
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -20,9 +20,11 @@ from fedlingua.desk.cli.engine import Engine
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say
 from fedlingua.desk.cli.profile import Profile
 from fedlingua.desk.deployment.certificates import check_dates, subject_alternative_names
+from fedlingua.desk.deployment.invitation import write_invitation
 from fedlingua.desk.deployment.programs import control_address, superlink_command
 from fedlingua.desk.deployment.server_file import ServerFile, add_site, certify, init_server, read_server_file
 from fedlingua.desk.deployment.service import Service, answers
+from fedlingua.desk.experiment import read_experiment
 from fedlingua.desk.processes import check_free, flower_environment
 from fedlingua.runs.folder import RunFolder, run_about
 
@@ -43,7 +45,7 @@ def server_init(
     control: Annotated[str, Option(help="host:port to submit runs. Whoever reaches it can start one.")] = "127.0.0.1:9093",
     insecure: Annotated[bool, Option("--insecure", help="No TLS, no authentication; for a trial on one machine.")] = False,
 ) -> Answer:
-    """Make certificates, a federation file and server.toml. Asks for the host unless --host is given."""
+    """Make certificates, a federation file, an experiment and server.toml. Asks for the host unless --host is given."""
     if not host and not insecure and sys.stdin.isatty():
         host = prompt("Names or addresses that sites reach this server by, separated by commas").replace(" ", "").split(",")
     if not host and not insecure:
@@ -54,9 +56,14 @@ def server_init(
         say(INSECURE, style="bold red")
     else:
         say(f"certificate for: {', '.join(str(name.value) for name in subject_alternative_names(host or []))}")
-        say(f"give every site: {server.authority} (nothing in it is secret)")
-        say("keep for yourself: ca.key and server.key beside it")
-    return {"server": server.path, "federation": server.federation, "authority": server.authority}
+        say(f"keep for yourself: ca.key and server.key in {server.certificates}")
+    say(f"edit {server.experiment}; then, with the sites' files: fedlingua server start {to} NAME.join.toml ...")
+    return {
+        "server": server.path,
+        "federation": server.federation,
+        "experiment": server.experiment,
+        "authority": server.authority,
+    }
 
 
 @commands.command("add", epilog=example("fedlingua server add server hospital.join.toml"))
@@ -64,19 +71,41 @@ def server_add(
     file: ServerFileArgument,
     join_files: Annotated[list[Path], Argument(help="Files that the sites' `site init` wrote.")],
 ) -> Answer:
-    """Add sites to the federation file. A running server lets them join within seconds."""
-    server, names = read_server_file(file), []
-    for join_file in join_files:
-        names.append(add_site(server, join_file))
-        say(f"{names[-1]} stands in {server.federation}")
+    """Add sites to the federation file, and make the invitation anew. A running server lets them join within seconds."""
+    server = read_server_file(file)
+    names = _add(server, join_files)
+    _invite(server)
     return {"federation": server.federation, "added": names}
 
 
-@commands.command("start", epilog=example("fedlingua server start server"))
-def server_start(file: ServerFileArgument) -> Answer:
-    """Run the SuperLink, with TLS and authentication of nodes, until Ctrl-C or SIGTERM."""
+def _add(server: ServerFile, join_files: Iterable[Path]) -> list[str]:
+    names = []
+    for join_file in join_files:
+        names.append(add_site(server, join_file))
+        say(f"{names[-1]} stands in {server.federation}")
+    return names
+
+
+def _invite(server: ServerFile) -> None:
+    """Write the invitation of a server that has sites and an experiment."""
+    if server.experiment.is_file() and "[[site]]" in server.federation.read_text(encoding="utf-8"):
+        from fedlingua.desk.students.fetch import have_student
+
+        file, changed = write_invitation(server)
+        have_student(read_experiment(server.experiment, {}, deployed=True).backbone, say)
+        say(f"give every site: {file}{' (it has changed)' if changed else ''}; nothing in it is secret")
+
+
+@commands.command("start", epilog=example("fedlingua server start server hospital.join.toml court.join.toml"))
+def server_start(
+    file: ServerFileArgument,
+    join_files: Annotated[list[Path] | None, Argument(help="Files of sites to add first, as `server add` does.")] = None,
+) -> Answer:
+    """Write the sites' invitation, and run the SuperLink, with TLS and authentication of nodes, until Ctrl-C or SIGTERM."""
     server = read_server_file(file)
+    _add(server, join_files or ())
     _keys(server)
+    _invite(server)
     if server.authority and server.authority.exists() and not (server.certificates / "server.crt").exists():
         certify(server.certificates, server.hosts, server.control)
         say(f"new certificate: {server.certificates / 'server.crt'}")
@@ -100,7 +129,7 @@ def server_start(file: ServerFileArgument) -> Answer:
             with Engine(APP_DIR, None, profile_of(server)) as engine:
                 joined = set[str]()
                 seen = _let_join(server, engine, joined)
-                say(f"serving {server.fleet}; submit runs with: fedlingua run EXPERIMENT --server {server.path}")
+                say(f"serving {server.fleet}; submit runs with: fedlingua run {server.experiment} --server {server.path.parent}")
                 while not superlink.stopped.wait(LOOK_S):
                     superlink.check()
                     seen = _let_join(server, engine, joined, seen)

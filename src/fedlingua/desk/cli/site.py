@@ -4,7 +4,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,6 +29,8 @@ from fedlingua.desk.cli.output import Answer, Commands, example, say, show_resul
 from fedlingua.desk.deployment.audited import verify
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.gate import APPROVALS, REFUSED, write_programs
+from fedlingua.desk.deployment.invitation import FILE as INVITATION
+from fedlingua.desk.deployment.invitation import take_up
 from fedlingua.desk.deployment.programs import believed_there, supernode_command
 from fedlingua.desk.deployment.proxies import way_to
 from fedlingua.desk.deployment.run_words import private_words
@@ -58,10 +60,7 @@ INSECURE = "warning: insecure = true: what this site sends can be read and chang
 
 @commands.command(
     "init",
-    epilog=example(
-        "fedlingua site init --name hospital --direction de-fr --server server.example.org:9092 "
-        "--tsv de-fr.tsv.gz --authority ca.crt"
-    ),
+    epilog=example("fedlingua site init --name hospital --direction de-fr --tsv de-fr.tsv.gz"),
 )
 def site_init(
     name: Annotated[str, Option(prompt="The site's name", help="The site's name.")],
@@ -72,7 +71,7 @@ def site_init(
             help="Source and target, such as de-fr; or one language, such as es, for text that is not translated.",
         ),
     ],
-    server: Annotated[str, Option(prompt="The server's host:port", help="host:port of the server's fleet API.")],
+    server: Annotated[str, Option(help="host:port of the server's fleet API; default: the one in its invitation.")] = "",
     to: Annotated[Path, Option(help="The site's folder.")] = Path("site"),
     tsv: Annotated[Path | None, Option(help="Corpus: a file with two columns.")] = None,
     tmx: Annotated[Path | None, Option(help="Corpus: a translation memory.")] = None,
@@ -88,7 +87,7 @@ def site_init(
     ] = None,
     phrasebook: Annotated[str | None, Option(help="Corpus for a trial: a register of the demo grammar.")] = None,
     sentences: Annotated[int | None, Option(help="With --phrasebook: number of sentences.")] = None,
-    authority: Annotated[Path | None, Option(help="The server's ca.crt.")] = None,
+    authority: Annotated[Path | None, Option(help="The server's ca.crt; default: the one in its invitation.")] = None,
     insecure: Annotated[bool, Option("--insecure", help="No TLS and no key; only for a trial on one machine.")] = False,
 ) -> Answer:
     """Make the site's folder, with site.toml, its key, and a file for the server's operator."""
@@ -98,13 +97,18 @@ def site_init(
         translates = not parse_written(direction).is_one_language
         wanted = "a file with two columns, source and target" if translates else "a file with a document a line"
         corpus["tsv" if translates else "lines"] = prompt(f"Corpus: {wanted}")
-    if (authority is None) != insecure:
-        raise BadParameter("give --authority, the ca.crt of the server; or --insecure for a trial on one machine; not both")
+    if (bool(server), bool(authority), insecure) not in ((False, False, False), (True, True, False), (True, False, True)):
+        raise BadParameter(
+            "--server goes with --authority, the server's ca.crt, or with --insecure, for a trial on one machine; give none of them if the "
+            "server's invitation is to bring them"
+        )
     asked = {**corpus, "sentences": sentences, "deidentify-with": deidentify_with}
     given = {key: value for key, value in asked.items() if value is not None}
-    site, join_file = init_site(to, name, direction, given, server, None if insecure else authority)
+    site, join_file = init_site(to, name, direction, given, server, authority)
     say(f"site: {site.path}")
     say(f"send to the server's operator: {join_file}")
+    if not server:
+        say(f"save the invitation that the operator sends as {to / INVITATION}; then: fedlingua site start {to}")
     if site.insecure:
         say(INSECURE, style="bold red")
     return {"site": site.path, "join_file": join_file}
@@ -123,17 +127,14 @@ def site_check(
     measure: Annotated[bool, Option("--measure", help="Also load the backbone and measure its dev loss.")] = False,
 ) -> Answer:
     """Check that the site is ready: corpora, backbone, memory, disk, certificate and key. Lists everything it may send."""
-    site = _site(file)
-    settings = site.here(read_experiment(experiment, {}, deployed=True) if experiment else settings_from(default_run_config()))
-    known = read_federation(federation, Path()) if federation else None
+    site, invitation = take_up(_site(file))
+    if invitation and not (experiment or federation):
+        experiment, federation = invitation.experiment, invitation.federation
     from fedlingua.consent.approval import sends
-    from fedlingua.desk.deployment.checks import check_site
 
-    built = list[Outline]()
-    checks = [show_result(result) for result in check_site(site, settings, known, expect, knock, built, measure)]
+    settings, checks, built = _check(site, experiment, federation, expect, knock, measure)
     notes = approvals(site.approvals)
     answer: dict[str, Any] = {"checks": checks, "approved": sorted(notes)}
-    faults = sum(not each["good"] for each in checks)
     say(f"      approved: {f'{len(notes)} in {site.approvals}' if notes else 'none yet'}")
     for hashed, note in notes.items():
         say(f"  - {hashed[:12]}  {one_line(note)}")
@@ -145,9 +146,27 @@ def site_check(
     answer["server_sees"] = server_sees(settings)
     for words in answer["server_sees"]:
         say(words)
-    if faults:
-        raise DeploymentError(f"{faults} of the checks above failed; the site is not ready", answer=answer)
+    _refuse_faults(checks, answer)
     return answer
+
+
+def _check(
+    site: SiteFile, experiment: Path | None, federation: Path | None, expect: str = "", knock: bool = False, measure: bool = False
+) -> tuple[Settings, list[dict[str, Any]], list[Outline]]:
+    """Show the result of every check; return a run's settings here, the results, and the backbone if it is good."""
+    from fedlingua.desk.deployment.checks import check_site
+    from fedlingua.desk.students.fetch import have_student
+
+    settings = site.here(read_experiment(experiment, {}, deployed=True) if experiment else settings_from(default_run_config()))
+    have_student(settings.backbone, say)
+    known, built = read_federation(federation, Path()) if federation else None, list[Outline]()
+    checks = [show_result(result) for result in check_site(site, settings, known, expect, knock, built, measure)]
+    return settings, checks, built
+
+
+def _refuse_faults(checks: Sequence[Mapping[str, Any]], answer: Answer = None) -> None:
+    if faults := sum(not each["good"] for each in checks):
+        raise DeploymentError(f"{faults} of the checks above failed; the site is not ready", answer=answer)
 
 
 @commands.command(
@@ -169,7 +188,16 @@ def site_approve(
         raise BadParameter("--experiment needs --federation, the server's file, which says how text is split")
     if not experiment and (federation or set_):
         raise BadParameter("--federation and --set belong to a run's settings; give its --experiment, too")
-    site = _site(file)
+    site, invitation = take_up(_site(file))
+    if invitation and not (bundle or experiment):
+        experiment, federation = invitation.experiment, invitation.federation
+    return _approve(site, bundle, experiment, federation, set_ or (), yes)
+
+
+def _approve(
+    site: SiteFile, bundle: str | None, experiment: Path | None, federation: Path | None, changes: Sequence[str], yes: bool
+) -> dict[str, Any]:
+    """Show what a run does and sends, ask for consent, and add the hashes to the site's list."""
     hashes = {"bundle": bundle or bundle_hash(build_bundle(APP_DIR))}
     notes = {"bundle": "given by its hash" if bundle else f"made of {APP_DIR}"}
     if experiment and federation:
@@ -178,7 +206,7 @@ def site_approve(
         from fedlingua.desk.deployment.run_words import in_words, steps_in_words
         from fedlingua.desk.outline_of_run import outline_of
 
-        settings = read_experiment(experiment, given_settings(set_ or ()), deployed=True)
+        settings = read_experiment(experiment, given_settings(changes), deployed=True)
         read = read_federation(federation, Path())
         rules = read.rules
         here = site.here(settings)
@@ -202,7 +230,7 @@ def site_approve(
         if not yes:
             confirm("May this run here?", abort=True, err=True)
         hashes["run"] = approval_hash(hashes["bundle"], settings, rules)
-        given = " --set ".join([experiment.name, *(set_ or ())])
+        given = " --set ".join([experiment.name, *changes])
         does = f"{settings.method}, {settings.rounds} rounds, privacy.sum = {settings.privacy_sum}"
         notes["run"] = f"{given}, {does}, under bundle {hashes['bundle'][:12]}"
     new = [approve(site.approvals, hashed, one_line(f"{what}: {notes[what]}")) for what, hashed in hashes.items()]
@@ -272,13 +300,19 @@ def site_overlap_key(
 def site_start(file: SiteArgument = Path("site")) -> Answer:
     """Run the SuperNode until Ctrl-C or SIGTERM. It refuses bundles that the site has not approved.
 
+    If the site's folder holds an invitation that is not approved yet, the site is checked first, and its owner asked for consent.
     A SuperLink refuses a key that it considers online, and considers it online for a minute after a SuperNode was killed. The SuperNode
     is therefore restarted until that minute is over. On Linux, forks of a worker with all libraries loaded carry out messages, and the last
     one keeps the model for the next; a worker that ends is restarted, and meanwhile messages start programs of their own.
     """
-    site = _site(file)
+    site, invitation = take_up(_site(file))
     if site.insecure:
         say(INSECURE, style="bold red")
+    if invitation and invitation.run not in approved(site.approvals):
+        files = invitation.experiment, invitation.federation
+        _refuse_faults(_check(site, *files)[1])
+        say("what the server invites this site to:")
+        _approve(site, None, *files, changes=(), yes=False)
     if not approved(site.approvals):
         say("no bundle is approved yet, so every run is refused; see `fedlingua site approve`")
     os.umask(0o077)  # the site's files, text among them, are for their owner alone

@@ -22,7 +22,7 @@ FILE = "server.toml"
 FLEET, CONTROL = "0.0.0.0:9092", "127.0.0.1:9093"
 """Default addresses at which a server listens for sites and for runs."""
 FEDERATION_HEAD = """\
-# The sites of this federation. `fedlingua server add` enters a site from the file that its `fedlingua site init` wrote.
+# The sites of this federation. `fedlingua server start` and `server add` enter a site from the file that its `fedlingua site init` wrote.
 name = {name}
 
 [split]
@@ -33,6 +33,13 @@ train = 0.8
 dev = 0.1
 test = 0.1
 """
+EXPERIMENT = """\
+# What the sites are invited to train: edit it before they are. Further keys: docs/options.md.
+method = "adapter-families"
+backbone = "demo"              # built in, for a trial; for real text such as "student-en-pt" or "facebook/m2m100_418M"
+rounds = 3
+deadline.phase-s = 7200.0      # how long a round's slowest site may take
+"""
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,7 @@ class ServerFile:
 
     path: Path
     federation: Path
+    experiment: Path
     hosts: tuple[str, ...]
     fleet: str
     control: str
@@ -56,7 +64,7 @@ class ServerFile:
 
 
 def init_server(directory: Path, name: str, hosts: Sequence[str], fleet: str, control: str, insecure: bool) -> ServerFile:
-    """Make a server's folder: its file, a federation file without sites, an authority and the server's certificate.
+    """Make a server's folder: its file, a federation file without sites, an experiment, an authority and the server's certificate.
 
     Raises:
         ConfigError: a host or an address is invalid, or the folder already belongs to a server.
@@ -72,6 +80,7 @@ def init_server(directory: Path, name: str, hosts: Sequence[str], fleet: str, co
         certify(directory / "certificates", hosts, control)
     quoted = tomli_w.dumps({"name": name}).removeprefix("name = ").rstrip("\n")
     (directory / "federation.toml").write_text(FEDERATION_HEAD.format(name=quoted), encoding="utf-8")
+    (directory / "experiment.toml").write_text(EXPERIMENT, encoding="utf-8")
     content = {"federation": "federation.toml", "hosts": list(hosts), "fleet": fleet, "control": control, "insecure": insecure}
     replace_text(file, f"# Written by `fedlingua server init`; paths are relative to this file.\n{tomli_w.dumps(content)}")
     return read_server_file(file)
@@ -92,28 +101,34 @@ def read_server_file(path: Path) -> ServerFile:
     raw = read_toml(path)
     refuse_other_kind(path, raw, SERVER)
     folder = path.resolve().parent
-    refuse_unknown(raw, {"federation", "hosts", "fleet", "control", "insecure", "certificates", "home", "runs"}, path.name)
+    names = {
+        "federation": "federation.toml",
+        "experiment": "experiment.toml",
+        "certificates": "certificates",
+        "home": "flower",
+        "runs": "runs",
+    }
+    refuse_unknown(raw, {*names, "hosts", "fleet", "control", "insecure"}, path.name)
     insecure, hosts = flag(raw, "insecure", path.name), raw.get("hosts", [])
     if not isinstance(hosts, list):
         raise ConfigError(f"{path.name}: hosts = {hosts!r}; wanted a list of names and addresses")
     addresses: dict[str, Any] = {what: str(raw.get(what, default)) for what, default in (("fleet", FLEET), ("control", CONTROL))}
     for what, address in addresses.items():
         host_and_port(address, f"{path.name}: {what} =")
-    names = {"federation": "federation.toml", "certificates": "certificates", "home": "flower", "runs": "runs"}
     places: dict[str, Any] = {key: folder / str(raw.get(key, name)) for key, name in names.items()}
     return ServerFile(path=path.resolve(), hosts=tuple(map(str, hosts)), insecure=insecure, **addresses, **places)
 
 
 def add_site(server: ServerFile, join_file: Path) -> str:
-    """Add a site to the federation file, from the file that `site init` wrote for it; return its name.
+    """Add a site to the federation file, from the file that `site init` wrote for it; return its name. One that stands there stays.
 
     Raises:
-        ConfigError: the file is not such a file, its name, direction or key is invalid, or the name is already taken.
+        ConfigError: the file is not such a file, its name, direction or key is invalid, or another site has the name.
     """
     raw = read_toml(join_file)
     refuse_unknown(raw, {"site"}, join_file.name)
-    taken = {other.get("name") for other in read_toml(server.federation).get("site", [])}
-    entries = raw.get("site", [])
+    known = {entry.get("name"): entry for entry in read_toml(server.federation).get("site", [])}
+    entries, added = raw.get("site", []), ""
     if not isinstance(entries, list) or not entries:
         raise ConfigError(
             f"{join_file}: wanted [[site]] with name, direction or language, and public-key, as `fedlingua site init` writes it"
@@ -125,10 +140,15 @@ def add_site(server: ServerFile, join_file: Path) -> str:
             read_public_key(site.public_key, f"{join_file.name}, site {site.name}")
         elif not server.insecure:
             raise ConfigError(f"{join_file}: site {site.name!r} has no public-key; only an insecure server needs none")
-        if site.name in taken:
-            raise ConfigError(f"{server.federation}: it already has a site {site.name!r}; remove that first")
-        taken.add(site.name)
-    text = server.federation.read_text(encoding="utf-8").rstrip("\n")
-    added = "".join(f"\n{site_table(entry)}" for entry in entries)
-    replace_text(server.federation, f"{text}\n{added}")
+        before = known.setdefault(site.name, entry)
+        if any(before.get(key) != value for key, value in entry.items()):
+            other = ", ".join(key for key, value in entry.items() if before.get(key) != value)
+            raise ConfigError(
+                f"{server.federation}: it already has a site {site.name!r} with another {other}; give the new one another name with "
+                "`fedlingua site init --name`, or, if it takes the old one's place, first delete the old [[site]] from that file"
+            )
+        added += "" if before is not entry else f"\n{site_table(entry)}"
+    if added:
+        text = server.federation.read_text(encoding="utf-8").rstrip("\n")
+        replace_text(server.federation, f"{text}\n{added}")
     return ", ".join(str(entry["name"]) for entry in entries)

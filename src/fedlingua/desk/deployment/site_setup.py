@@ -28,15 +28,20 @@ from fedlingua.desk.paths import check_absent
 FILE = "site.toml"
 PATHS = ("tsv", "moses", "nway", "opus", "tmx", "po", "parquet", "lines", "jsonl", "notes")
 """Keys of a corpus that name files."""
+BACKBONES = """\
+# Where a run's backbone lies here, if it is neither built in nor known by name; `fedlingua site check` prints the line.
+[backbones]
+"""
 
 
 def init_site(
     directory: Path, name: str, direction: str, corpus: Mapping[str, Any], address: str, authority: Path | None
 ) -> tuple[SiteFile, Path]:
-    """Make a site's folder; return its file and the file to send to the server's operator. Without `authority` there is no TLS.
+    """Make a site's folder; return its file and the file to send to the server's operator.
 
     direction: such as "de-fr", or the language of text that is not translated, such as "es". corpus: keys and values of a [[site]]
-    table, with paths relative to the current folder.
+    table, with paths relative to the current folder. address, authority: "" and None if the server's invitation is to bring them;
+    an address without `authority` stands for a server without TLS.
 
     Raises:
         ConfigError: a name, direction, address, corpus or certificate is invalid, or the folder already belongs to a site or holds a key.
@@ -51,7 +56,9 @@ def init_site(
         raise ConfigError(f"--authority {authority}: holds no certificate (PEM); give the server's ca.crt") from error
     except OSError as error:
         raise ConfigError(f"--authority {authority}: {error.strerror}; ask the server's operator for its ca.crt") from error
-    host_and_port(address, "--server")
+    insecure = bool(address) and authority is None
+    if address:
+        host_and_port(address, "--server")
     # Everything is checked before anything is written.
     who = {"name": name, "language" if parse_written(direction).is_one_language else "direction": direction}
     check_corpora([read_site({**who, **corpus}, 1, "the command line", Path())], "check the path")
@@ -60,16 +67,17 @@ def init_site(
     paths = {key: Path(value).resolve() for key, value in corpus.items() if key in PATHS}
     inside = {key: path.relative_to(folder) for key, path in paths.items() if path.is_relative_to(folder)}
     entry = {**who, **corpus, **{key: str(path) for key, path in {**paths, **inside}.items()}}
-    server = {"address": address, "insecure": authority is None}
+    server = {**({"address": address} if address else {}), "insecure": insecure}
     tables = {"server": server, "node": {"state": "state", "home": "flower"}}
     head = "# Written by `fedlingua site init`; paths are relative to this file."
-    text = "\n".join([head, site_table(entry), tomli_w.dumps(tables), limits_text()])
+    text = "\n".join([head, site_table(entry), tomli_w.dumps(tables), BACKBONES, limits_text()])
     make_private_folder(directory, "--to")
-    if authority is not None:
+    if not insecure:
         who["public-key"] = make_key(directory / "keys" / "site.key")
+    if authority:
         (directory / "ca.crt").write_bytes(certificate)
     join_file = directory / f"{name}.join.toml"
-    join_head = "# For the server's operator: `fedlingua server add`. Nothing in it is secret.\n"
+    join_head = "# For the server's operator: `fedlingua server start`. Nothing in it is secret.\n"
     join_file.write_text(f"{join_head}{site_table(who)}", encoding="utf-8")
     replace_text(file, text, 0o644)  # whatever the umask says
     return read_site_file(file), join_file

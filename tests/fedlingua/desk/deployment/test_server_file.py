@@ -32,9 +32,10 @@ def server_file(folder: Path, text: str) -> Path:
 def test_an_empty_file_takes_every_default_beside_itself(tmp_path: Path) -> None:
     server = read_server_file(server_file(tmp_path, ""))
     assert (server.hosts, server.fleet, server.control, server.insecure) == ((), "0.0.0.0:9092", "127.0.0.1:9093", False)
-    places = [server.federation, server.certificates, server.authority, server.home, server.runs]
+    places = [server.federation, server.experiment, server.certificates, server.authority, server.home, server.runs]
     assert [str(place.relative_to(tmp_path)) for place in places] == [
         "federation.toml",
+        "experiment.toml",
         "certificates",
         "certificates/ca.crt",
         "flower",
@@ -69,7 +70,12 @@ def test_a_new_server_has_its_certificates_and_reads_back(tmp_path: Path) -> Non
     server = made(tmp_path, insecure=False)
     assert (server.path, server.hosts, server.insecure) == (tmp_path / "server" / "server.toml", ("fl.example.org",), False)
     assert sorted(file.name for file in server.certificates.iterdir()) == ["ca.crt", "ca.key", "server.crt", "server.key"]
-    assert sorted(file.name for file in server.path.parent.glob("[!.]*")) == ["certificates", "federation.toml", "server.toml"]
+    assert sorted(file.name for file in server.path.parent.glob("[!.]*")) == [
+        "certificates",
+        "experiment.toml",
+        "federation.toml",
+        "server.toml",
+    ]
 
 
 def test_an_insecure_server_has_no_certificates(tmp_path: Path) -> None:
@@ -137,16 +143,14 @@ def refused(server: ServerFile, join_file: Path) -> str:
     return str(caught.value)
 
 
-def test_a_name_that_stands_there_already_is_refused(tmp_path: Path) -> None:
+def test_a_site_that_stands_there_already_stays_and_another_of_its_name_is_refused(tmp_path: Path) -> None:
     server = made(tmp_path)
-    add_site(server, join(tmp_path))
-    assert "it already has a site 'clinic'" in refused(server, join(tmp_path, direction="pl-es"))
-
-
-def test_a_name_twice_in_one_join_file_is_refused(tmp_path: Path) -> None:
     file = join(tmp_path)
     file.write_text(file.read_text() * 2)
-    assert "it already has a site 'clinic'" in refused(made(tmp_path), file)
+    for _ in range(2):
+        assert add_site(server, file) == "clinic, clinic"
+    assert read_federation(server.federation, Path()).site_names == ["clinic"]
+    assert "it already has a site 'clinic' with another direction;" in refused(server, join(tmp_path, direction="pl-es"))
 
 
 def test_a_server_with_authentication_wants_a_key_and_a_whole_one(tmp_path: Path) -> None:
