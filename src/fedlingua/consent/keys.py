@@ -21,7 +21,9 @@ def public_line(file: Path) -> str:
     try:
         key = serialization.load_ssh_private_key(file.read_bytes(), None)
     except (OSError, ValueError, UnsupportedAlgorithm) as error:
-        raise ConfigError(f"{file} holds no private key in OpenSSH's form; `fedlingua site init` makes one") from error
+        raise ConfigError(
+            f"{file} holds no private key in OpenSSH's form; put the right one back, or make another site: fedlingua site init --to FOLDER"
+        ) from error
     return key.public_key().public_bytes(Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()
 
 

@@ -40,7 +40,7 @@ def check_columns(pairs: Sequence[tuple[str, str]], direction: Direction, where:
         raise CorpusError(
             f"{where}: the columns are swapped: in {swapped:.0%} of {len(some)} pairs the {sides[0]} text is "
             f"{language_name(sides[1])} and the {sides[1]} text {language_name(sides[0])}; give the direction "
-            f"{direction.reverse}, or columns = [1, 0]"
+            f"{direction.reverse}, or columns = [1, 0]; where files, fields or tags are named by language, exchange their names"
         )
     words = []
     for side, column in zip(sides, zip(*some, strict=True), strict=False):

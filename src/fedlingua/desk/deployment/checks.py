@@ -218,7 +218,9 @@ def _key(site: SiteFile) -> str:
     public = site.key.with_suffix(".pub")
     for file in (site.key, public):
         if not file.is_file():
-            raise DeploymentError(f"{file}: there is no such file; `fedlingua site init` makes the key")
+            raise DeploymentError(
+                f"{file}: there is no such file; put it back, or make another site: fedlingua site init --to FOLDER"
+            )
     if not same_key(public.read_text(encoding="ascii", errors="replace"), public_line(site.key).encode()):
         raise DeploymentError(f"{public} does not belong to {site.key}; send the server's operator the right one")
     _check_mode(site.key)

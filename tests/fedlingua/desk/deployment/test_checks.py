@@ -238,7 +238,7 @@ def test_a_missing_key_is_a_finding_of_its_own_and_no_crash(site: SiteFile, sett
     found = findings(site, settings, known)
     assert (found["federation"].good, found["key"].good) == (False, False)
     assert "site.pub" in found["federation"].text
-    assert "`fedlingua site init` makes the key" in found["key"].text
+    assert "put it back, or make another site: fedlingua site init --to FOLDER" in found["key"].text
 
 
 def test_a_key_that_others_can_read_is_told(site: SiteFile, settings: Settings) -> None:
