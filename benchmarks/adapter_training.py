@@ -2,11 +2,11 @@
 
     .venv/bin/python benchmarks/adapter_training.py [--size tiny|m2m-100] [--small] [--to results.json] [--repeats N] [--data DIR]
 
-`identical_batches`: both are given the very same batches of 16 in one order, and come to the same loss; `ours` is a run's defaults,
-`ours_cut` takes each batch in pieces of like length (`memory.micro-tokens`). `own_batching`: 16 sentences of like length, the Trainer's
-`group_by_length` with padding to a batch's longest, against a run's defaults, 16 sentences at random, and against a budget of tokens as
-large (`tokens-per-batch`); losses differ by a few steps' order. Adam at a constant rate, no clipping, no dropout, fp32 on one core, turn
-about in one process, timed by the core's time; the Trainer does not log, evaluate or save.
+`identical_batches`: both are given the very same batches of 16 at random in one order, and come to the same loss; `ours` is a run's
+defaults but for `group-by-length`, `ours_cut` takes each batch in pieces of like length (`memory.micro-tokens`). `own_batching`: 16
+sentences of like length, the Trainer's `group_by_length` with padding to a batch's longest, against a run's defaults, and against a budget
+of tokens as large (`tokens-per-batch`); losses differ by a few steps' order. Adam at a constant rate, no clipping, no dropout, fp32 on one
+core, turn about in one process, timed by the core's time; the Trainer does not log, evaluate or save.
 
 With `--data`, which holds tatoeba/de-en.tsv.gz, real sentences with their lengths, else the phrasebook's. The tiny model takes a minute,
 M2M-100's size (random weights, 484 M parameters, a vocabulary of 128,112) half an hour and 5 GB. `--small` tries it with less text.
@@ -196,7 +196,7 @@ def compared(site: Site, ways: Mapping[str, Way], repeats: int) -> dict[str, Any
 
 def identical_batches(site: Site, model: M2M100ForConditionalGeneration, repeats: int, folder: Path) -> dict[str, Any]:
     """`ours_cut` takes each batch in two or more pieces of like length, which is the same step with less padding."""
-    how = Settings(batch_size=BATCH, learning_rate=RATE, whole_steps=False)
+    how = Settings(batch_size=BATCH, learning_rate=RATE, whole_steps=False, group_by_length=False)
     cut = replace(how, micro_tokens=round(mean_budget(site) / 2))
     theirs = Theirs(site, model, batches_of(site, how), lambda rows: rows[0], 1, "sequential", folder)
     return compared(site, {"ours": Ours(site, model, how), "ours_cut": Ours(site, model, cut), "trainer": theirs}, repeats)

@@ -31,6 +31,7 @@ from fedlingua.settings.experiment import config_of_run
 from fedlingua.settings.methods import METHODS, SELECTIONS
 from fedlingua.settings.metrics import BLEU
 from fedlingua.settings.removed import KEYS, VALUES, without_removed
+from fedlingua.settings.table import OPTIONS
 from fedlingua_lab.suites.read import read_suite, variants
 from fedlingua_lab.suites.result import rebuild
 
@@ -138,7 +139,9 @@ def problems_of_suite(result: Result, experiments: Path = EXPERIMENTS) -> Iterat
         yield f"not completed: {', '.join(failed)}"
     suite = read_suite(suite_file(result.name, experiments), {})
     settings = without_removed(without_places(result.suite["settings"]), completed=True)
-    if (settings, result.suite["seeds"]) != (without_places(suite.settings), list(suite.seeds)):
+    # A key that has come since is said with a value with which the suite runs as before.
+    today = {key: value for key, value in suite.settings.items() if key in settings or value not in OPTIONS[key].off}
+    if (settings, result.suite["seeds"]) != (without_places(today), list(suite.seeds)):
         yield "its file has other settings or seeds by now"
     rows = [(row["name"], without_places(row["keys"])) for row in result.suite["rows"] if not _has_removed(row["keys"])]
     if rows != [(row.name, without_places(row.keys)) for row in suite.rows]:

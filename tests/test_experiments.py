@@ -14,6 +14,7 @@ import torch
 from typer.testing import CliRunner
 
 from experiments import leak
+from experiments.verify import RESULTS, Result, suite_file
 from fedlingua.backbones.load import load_backbone
 from fedlingua.backbones.parts import Part
 from fedlingua.clustering.clusters import Relatives, by_families
@@ -108,6 +109,16 @@ def test_no_committed_tables_clusters_are_widened() -> None:
         before = replace(each, cluster_least=1)
         assert numbers_of_clusters(each, federation) == numbers_of_clusters(before, federation), each.federation
         assert planned_clusters(each, federation) == planned_clusters(before, federation), each.federation
+
+
+def test_no_committed_tables_batches_are_made_otherwise() -> None:
+    """Tables of before batches were of similar length say group-by-length = false."""
+    results = [Result(file.parent) for file in RESULTS.rglob("suite.json")]
+    assert len(results) > 40
+    for result in results:
+        rows = {row.name: row.settings.group_by_length for row in read_suite(suite_file(result.name), {}).rows}
+        for line in result.runs.values():
+            assert line["run"]["config"].get("group-by-length", False) == rows.get(line["method"], False), result.name
 
 
 PAPER_TABLES = [path for path in SUITES if read_suite(path, {}).paper]

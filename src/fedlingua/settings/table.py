@@ -145,6 +145,8 @@ class Training:
     """The tensors that train and travel; "": the method's. controllers: everything trains, the added layers travel."""
     batch_size: int = option(16, least=1, when=BY_SENTENCES, liu=8, chu=2)
     """Sentences in a batch."""
+    group_by_length: bool = option(True, when=BY_SENTENCES, off=(False,), liu=False, chu=False)
+    """Make batches of sentences of similar length, which saves padding; false: of sentences at random, as the papers do."""
     accumulation: int = option(1, least=1, liu=16, chu=1)
     """Batches per optimizer step."""
     local_epochs: int = option(1, least=1, liu=1, chu=1)

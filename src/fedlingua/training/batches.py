@@ -4,6 +4,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Protocol, Self, TypeVar
 
 import numpy as np
@@ -16,6 +17,8 @@ from fedlingua.training.head import WHOLE, Head, HeadUse, cross_entropy, token_n
 
 IGNORED = -100
 """Label of a position that no loss counts."""
+POOL = 50
+"""Batches whose examples are sorted by length together, as in transformers' group_by_length."""
 
 
 @dataclass(frozen=True)
@@ -113,18 +116,33 @@ def pad(examples: Sequence[Example], codec: Codec) -> Batch:
     return type(examples[0]).stack(examples, codec)
 
 
-def optimizer_steps(examples: Sequence[E], batch_size: int, accumulation: int, rng: random.Random) -> Iterator[list[list[E]]]:
+def optimizer_steps(
+    examples: Sequence[E], batch_size: int, accumulation: int, rng: random.Random, by_length: bool = False
+) -> Iterator[list[list[E]]]:
     """Yield shuffled examples as optimizer steps, each of up to `accumulation` batches of `batch_size`.
 
-    Only inside a step examples are sorted by length: it holds the examples that plain shuffling gives it, in batches with
-    little padding.
+    Examples of a step are sorted by length, for batches with little padding. by_length: Also make batches of examples of similar length
+    before they are shuffled into steps.
     """
     order = list(examples)
     rng.shuffle(order)
+    if by_length:
+        order = _grouped(order, batch_size, rng)
     window = batch_size * accumulation
     for start in range(0, len(order), window):
         step = sorted(order[start : start + window], key=lambda example: example.length)
         yield [step[first : first + batch_size] for first in range(0, len(step), batch_size)]
+
+
+def _grouped(order: Sequence[E], batch_size: int, rng: random.Random) -> list[E]:
+    """Return the examples as whole batches of similar length, made and shuffled among POOL batches at a time; the rest comes last."""
+    grouped, whole = list[E](), len(order) // batch_size * batch_size
+    for start in range(0, whole, POOL * batch_size):
+        pool = sorted(order[start : min(start + POOL * batch_size, whole)], key=lambda example: example.length)
+        batches = [pool[first : first + batch_size] for first in range(0, len(pool), batch_size)]
+        rng.shuffle(batches)
+        grouped += chain(*batches)
+    return [*grouped, *order[whole:]]
 
 
 def by_tokens(examples: Sequence[E], max_tokens: int, rng: random.Random) -> Iterator[list[E]]:

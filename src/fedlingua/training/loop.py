@@ -33,7 +33,8 @@ def steps_of(
         batches = list(by_tokens(drawn, settings.tokens_per_batch, rng))
         steps = [batches[first : first + accumulation] for first in range(0, len(batches), accumulation)]
     else:
-        steps = list(optimizer_steps(_usable(drawn, settings, rng), settings.batch_size, accumulation, rng))
+        usable = _usable(drawn, settings, rng)
+        steps = list(optimizer_steps(usable, settings.batch_size, accumulation, rng, settings.group_by_length))
     if settings.micro_tokens <= 0:
         return steps
     return [list(by_tokens([example for batch in step for example in batch], settings.micro_tokens, rng)) for step in steps]

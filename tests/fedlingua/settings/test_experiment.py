@@ -68,6 +68,6 @@ def test_an_override_that_is_no_scalar_is_refused_as_a_wrong_type(run_config: di
 
 def test_a_run_of_before_a_key_has_its_default() -> None:
     before = {"cluster.least": 1, "send.code": "none", "robust.max-share": 1.0}
-    before |= {"keep.choose": False, "keep.ensemble": False}
+    before |= {"keep.choose": False, "keep.ensemble": False, "group-by-length": False}
     assert config_of_run({"rounds": 3}) == {**default_run_config(), **before, "rounds": 3}
     assert config_of_run({"keep.ensemble": True, **before})["keep.choose"] is False

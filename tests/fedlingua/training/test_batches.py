@@ -1,13 +1,13 @@
-"""Batches: every example once, lengths sorted only inside a step."""
+"""Batches: every example once, of similar length."""
 
 import random
 from collections import Counter
-from itertools import chain
+from itertools import chain, pairwise
 
 import pytest
 import torch
 
-from fedlingua.training.batches import IGNORED, by_tokens, optimizer_steps, padded
+from fedlingua.training.batches import IGNORED, POOL, by_tokens, optimizer_steps, padded
 from fedlingua.training.translation import JoinedBatch, PairExample
 
 
@@ -51,6 +51,31 @@ def test_a_step_holds_the_examples_that_plain_shuffling_gives_it(of_lengths: lis
         lengths = [longer(example) for example in chain(*step)]
         assert lengths == sorted(lengths)
         assert sorted(chain(*step)) == sorted(shuffled[8 * number : 8 * number + 8])
+
+
+def test_batches_by_length_are_of_neighbours_and_come_in_random_order(of_lengths: list[PairExample]) -> None:
+    batches = [step[0] for step in optimizer_steps(of_lengths, 4, 1, random.Random(1), by_length=True)]
+    assert [len(batch) for batch in batches] == [4, 4, 4, 4, 4, 3]
+    assert Counter(e.source[0] for e in chain(*batches)) == Counter(e.source[0] for e in of_lengths)
+    ordered = sorted(batches[:5], key=lambda batch: [example.length for example in batch])
+    assert all(before[-1].length <= after[0].length for before, after in pairwise(ordered))
+    assert batches[:5] != ordered
+
+
+def test_the_rest_that_fills_no_batch_is_drawn_of_all_lengths_and_comes_last(of_lengths: list[PairExample]) -> None:
+    """So a step of a few sentences is never the one of the longest."""
+    rests = [list(optimizer_steps(of_lengths, 5, 1, random.Random(seed), by_length=True))[-1][0] for seed in range(40)]
+    assert {len(rest) for rest in rests} == {3}
+    assert len({e.source[0] for e in chain(*rests)}) == 23
+
+
+def test_only_the_examples_of_a_pool_are_sorted_together() -> None:
+    examples = [PairExample([100 + n] * (3 + n % 5), [7] * 3) for n in range(POOL * 2 + 40)]
+    shuffled = list(examples)
+    random.Random(1).shuffle(shuffled)
+    batches = [step[0] for step in optimizer_steps(examples, 2, 1, random.Random(1), by_length=True)]
+    assert sorted(chain(*batches[:POOL])) == sorted(shuffled[: 2 * POOL])
+    assert sorted(chain(*batches[POOL:])) == sorted(shuffled[2 * POOL :])
 
 
 def test_the_order_follows_the_randomness_that_is_handed_in(of_lengths: list[PairExample]) -> None:

@@ -98,8 +98,9 @@ def test_one_step_is_adam_on_the_mean_over_the_steps_tokens(site: Site) -> None:
 
 def test_four_small_batches_make_the_same_update_as_one_large(site: Site) -> None:
     site.without_dropout()
-    large = site.trained(HOW)
-    small = site.trained(dataclasses.replace(HOW, batch_size=2, accumulation=4))
+    how = dataclasses.replace(HOW, group_by_length=False)  # which sorts other examples together in other batches
+    large = site.trained(how)
+    small = site.trained(dataclasses.replace(how, batch_size=2, accumulation=4))
     for name in large:
         np.testing.assert_allclose(small[name], large[name], rtol=0, atol=1e-6)
 
