@@ -34,7 +34,7 @@ from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.privacy.fixed_point import COUNTERS_PART, UNSENT
 from fedlingua.runs.folder import code_hash
 from fedlingua.selection.masks import selection_of
-from fedlingua.settings.checks import settings_from
+from fedlingua.settings.checks import for_round, settings_from
 from fedlingua.settings.config import Settings
 from fedlingua.settings.own_code import check_arguments, named_class
 
@@ -133,7 +133,7 @@ def describe(message: Message, node: Node) -> RecordDict:
     """Describe this node: its sites, their directions and text sizes, and hashes of its backbone and code."""
     from fedlingua.common.devices import computed_in
 
-    _client_class(node.settings)  # raises if the class is missing, before anything is loaded
+    client_class(node.settings)  # raises if the class is missing, before anything is loaded
     computed_in(node.settings.precision, node.settings.device, _log.warning)
     records, directions = RecordDict(), list[Direction]()
     sentences: dict[tuple[str, bool], list[str]] = {}
@@ -396,19 +396,22 @@ def _client(records: Records, node: Node) -> "tuple[Task, SiteClient]":
     if node.settings.overlap == "remove" and not node.settings.how.pooled:
         texts = load_without_leaks(texts, folder, node.overlap_key())
     _check_text(node, texts)
-    about = task.site, texts, _trainable(node.settings), node.settings, folder, node.base_results
-    client = _client_class(node.settings)(*about)
+    settings = for_round(node.settings, task.by_round)
+    about = task.site, texts, _trainable(node.settings), settings, folder, node.base_results
+    client = client_class(node.settings)(*about)
     client.note = partial(node.note, task.site)
     client.ledger = node.consent(task.site, task.run).ledger
     return task, client
 
 
-def _client_class(settings: Settings) -> "Callable[..., SiteClient]":
+def client_class(settings: Settings) -> "Callable[..., SiteClient]":
     """Return the class that the option `client` names, with its arguments, or else the task's; raise ConfigError if it does not fit."""
-    from clients.site_client import SiteClient
-
     value = settings.client or CLIENTS[settings.task]
-    named, arguments = named_class("client", value, SiteClient, "clients.site_client.SiteClient")
+    named, arguments = named_class(
+        "client", value, "clients.site_client.SiteClient", "; TranslationClient of clients.translation is one"
+    )
+    from clients.site_client import SiteClient  # takes seconds, and a class that is none does without
+
     check_arguments("client", value, named, SiteClient, arguments)
     for unused in ("fit", "evaluate", "get_parameters"):
         if getattr(named, unused) is not getattr(SiteClient, unused):

@@ -37,6 +37,7 @@ from fedlingua.exchange.held import identity
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import message_bytes
 from fedlingua.privacy.roster import SCORES, dev_loss_sum, training_sum
+from fedlingua.settings.checks import for_round
 from fedlingua.settings.config import Settings
 
 NODE = "-node"
@@ -126,7 +127,9 @@ class Guard:
         task = Task.of(records.get(protocol.TASK, ConfigRecord()))
         self._check_task(task, kind)
         if kind in (protocol.TRAIN, protocol.PROBE) or protocol.CONFIG in records:
-            self._check_pull(task.with_config(records.get(protocol.CONFIG, ConfigRecord())).proximal_mu)
+            asked = task.with_config(records.get(protocol.CONFIG, ConfigRecord()))
+            self._check_pull(asked.proximal_mu)
+            self._check_round(asked.by_round)
         if kind == protocol.UNMASK:  # a round may open two sums, and the run's end another
             number = records.get(protocol.SECURE, ConfigRecord()).get("sum")
             known = number in (SCORES, training_sum(task.round), dev_loss_sum(task.round))
@@ -207,6 +210,17 @@ class Guard:
             raise ExchangeError(f"asked for {protocol.PROXIMAL_MU} = {pull:g}; the run has pull = {self.asked.pull:g}")
         if pull > (most := self.file.limits.max_pull):
             raise beyond(f"{protocol.PROXIMAL_MU} = {pull:g}", "max_pull", f"{most:g} at most")
+
+    def _check_round(self, by_round: Mapping[str, Any]) -> None:
+        """Take a strategy's settings of a round as this message's; refuse those beyond the site's limits, or of a run without a strategy
+        of its own."""
+        if by_round and not self.asked.strategy:
+            said = ", ".join(f"{key} = {value!r}" for key, value in by_round.items())
+            raise ExchangeError(
+                f"asked for {said[:MOST_WORDS]} in a round; a run without a strategy of its own has the same in all"
+            )
+        self.file.limits.check_settings(for_round(self.asked, by_round))
+        self.settings = for_round(self.settings, by_round)
 
     def check_leaks(self, site: str, key: str, digest: str) -> None:
         """Raise ExchangeError if another list of leaks came before in any run of this approval, or under these text rules: the difference

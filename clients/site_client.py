@@ -37,7 +37,7 @@ from fedlingua.exchange.coding.change import encode_change
 from fedlingua.exchange.coding.coder import generator_of
 from fedlingua.exchange.delivery import Second, deliver
 from fedlingua.exchange.joined import Numbers, join
-from fedlingua.exchange.protocol import PROXIMAL_MU, START, Stage, Task
+from fedlingua.exchange.protocol import START, Stage, Task
 from fedlingua.exchange.tensor_sets import read_joined, read_tensors, write_tensors
 from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, check_tensors
 from fedlingua.exchange.trainable import Trainable
@@ -45,6 +45,7 @@ from fedlingua.personalization.choice import BASE, FEDERATION
 from fedlingua.personalization.phase import CHOOSING, Kept, SiteModel, choose_model
 from fedlingua.personalization.phase import FOLDER as CHOICE
 from fedlingua.privacy.clipping import PrivateSteps
+from fedlingua.settings.checks import for_round
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example, TrainingExample
 from fedlingua.training.head import HeadUse
@@ -183,15 +184,20 @@ class SiteClient(NumPyClient):
 
         Args:
             parameters: As many arrays as `get_parameters` returns, or none for the tensors that are here.
-            config: "round", by default 1, on which random draws and the learning rate depend; "proximal-mu", by default 0.
+            config: "round", by default 1, on which random draws and the learning rate depend; "proximal-mu", by default 0;
+                "learning-rate" and "local-epochs", by default the client's.
 
         Raises:
             ExchangeError: Another key in `config`, or another number of arrays; a shape is wrong, or a number not finite.
         """
         if self.settings.shares_noise:
             raise ExchangeError("dp.noise = 'shares' needs a secure sum, where shares add up; outside of a run give 'site'")
-        task = self._task(config)
-        update, sums = self.train(self._named(parameters), task)
+        task, usual = self._task(config), self.settings
+        try:
+            self.settings = for_round(usual, task.by_round)
+            update, sums = self.train(self._named(parameters), task)
+        finally:
+            self.settings = usual
         self._last = task.round, task.attempt
         number = sum(len(text.splits["train"]) for text in self.texts.values())
         return [tensor.copy() for tensor in update.values()], sums.get("num_examples", number), sums
@@ -211,10 +217,8 @@ class SiteClient(NumPyClient):
         return check_tensors(named, wanted) if named else {}
 
     def _task(self, config: dict[str, Scalar]) -> Task:
-        if unknown := set(config) - {"round", PROXIMAL_MU}:
-            raise ExchangeError(f"config has {', '.join(sorted(unknown))}; wanted only round and {PROXIMAL_MU}")
         task = Task(self.site, "", 1, int(config.get("round", 1)), self._last, keep=(self._last,))
-        return task.with_config({key: value for key, value in config.items() if key == PROXIMAL_MU})
+        return task.with_config(config, "round")
 
     # --- What a task defines ----------------------------------------------------------------------------------------
 

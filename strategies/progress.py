@@ -25,7 +25,7 @@ class Progress:
     in which it trained, with the attempt that counts. bad_replies: site -> number of refused replies since its last good one.
     digests: site -> digest of its last accepted update. aggregated: the rounds in which any update counted. lengths: site ->
     `outliers.Distance` of its last update that was accepted unscaled. opposed: site -> the rounds in which its update was left out and
-    opposed those of the others.
+    opposed those of the others. highest_rate: the highest learning rate that a strategy has set for a round.
     """
 
     round: int = -1
@@ -42,6 +42,7 @@ class Progress:
     """The site whose report the last choice of `best_round` left out."""
     lengths: dict[str, dict[str, Any]] = field(default_factory=dict)
     opposed: dict[str, int] = field(default_factory=dict)
+    highest_rate: float = 0.0
     earlier_stages: dict[str, list[Stage]] = field(default_factory=dict)
     """Site -> the stages of its own tensors that a run asks for if it goes on from the checkpoint before."""
 

@@ -4,7 +4,6 @@ Modules that import torch and transformers, which takes seconds, are imported on
 """
 
 import inspect
-import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import Strategy
 
 from fedlingua.backbones.knowledge import doubts
 from fedlingua.clustering.clusters import Clusters
@@ -38,24 +36,24 @@ from strategies.rounds.overlap import compare_sites
 from strategies.rounds.registration import Registry, register_sites, sites_json
 from strategies.rounds.traffic import FILE as TRAFFIC
 from strategies.rounds.traffic import CountedGrid
-from strategies.strategy import Federated, SiteStrategy
+from strategies.run_log import LoggedFolder, log_report
+from strategies.strategy import Federated, SiteStrategy, check_first_round
 
 if TYPE_CHECKING:
     from fedlingua.exchange.trainable import Trainable
 
-STRATEGIES = "flwr.serverapp.strategy.Strategy, such as those of that module; classes of flwr.server.strategy are none"
+STRATEGIES = ", such as those of that module; classes of flwr.server.strategy are none"
+DEFINE = "define aggregate(self, state, updates), which returns a State"
 app = ServerApp()
-_log = logging.getLogger("fedlingua.server")
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run a federation; however it ends, run.json says how, and where in the code if the error is not the project's own."""
     settings = settings_from(context.run_config)
-    folder = RunFolder(run_directory(settings, context.run_id))
+    folder = LoggedFolder(run_directory(settings, context.run_id))
     with folder.held():
         folder.open(settings, context.run_id)
-        _log.warning("run folder: %s", folder.directory)
         try:
             run_federation(grid, settings, folder)
         except FedlinguaError as error:
@@ -66,6 +64,7 @@ def main(grid: Grid, context: Context) -> None:
             folder.close("failed", f"{what}: {error}")
             raise
         folder.close("completed")
+    log_report(folder.directory)
 
 
 def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
@@ -130,7 +129,7 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
         if settings.sums_securely:
             return SecureFedMean
         return FedMean if settings.how.travels else LocalOnly
-    named, arguments = named_class("strategy", settings.strategy, Strategy, STRATEGIES)
+    named, arguments = named_class("strategy", settings.strategy, "flwr.serverapp.strategy.Strategy", STRATEGIES)
     class_name, ours, said = named.__name__, issubclass(named, SiteStrategy), f"strategy = {settings.strategy!r}"
     if ours:
         _check_own(settings, named, arguments)
@@ -159,14 +158,32 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
 def _check_own(settings: Settings, named: type[SiteStrategy], arguments: dict[str, Any]) -> None:
     """Raise ConfigError for arguments that a SiteStrategy does not take, or if a round would end without a rule that can be called."""
     check_arguments("strategy", settings.strategy, named, SiteStrategy, arguments)
+    check_first_round(settings, lambda: named.__new__(named))  # without the run that its constructor takes
     rule = inspect.getattr_static(named, "rule", None)
     said = f"strategy = {settings.strategy!r}: {named.__name__}"
+    if rule and not issubclass(named, FedMean):
+        raise ConfigError(
+            f"{said} has a rule, which only a FedMean calls; derive it from strategies.methods.fed_mean.FedMean, or {DEFINE}"
+        )
     if isinstance(rule, FunctionType):
         needed = [each for each in inspect.signature(rule).parameters.values() if each.default is each.empty]
         if len(needed) < 2:  # self and the updates
             raise ConfigError(f"{said}.rule is a plain function; give rule = staticmethod({rule.__name__})")
+    if isinstance(rule, staticmethod):
+        _check_call(f"{said}.rule", rule.__func__, "updates", "a dict, name -> float32 array, made of one cluster's updates")
+    _check_call(
+        f"{said}.aggregate", named.aggregate, "self, state, updates", "a State; a rule of updates alone is FedMean's `rule`"
+    )
     if named.aggregate is SiteStrategy.aggregate and named.aggregate_train is SiteStrategy.aggregate_train:
-        raise ConfigError(f"{said} defines neither aggregate nor aggregate_train; define one")
+        raise ConfigError(f"{said} defines neither aggregate nor aggregate_train; {DEFINE}")
+
+
+def _check_call(said: str, function: Callable[..., Any], given: str, returns: str) -> None:
+    """Raise ConfigError for a function that does not take what a round passes."""
+    try:
+        inspect.signature(function).bind(*given.split(", "))
+    except TypeError as error:
+        raise ConfigError(f"{said}{inspect.signature(function)}; wanted ({given}), which returns {returns}") from error
 
 
 def _describe(

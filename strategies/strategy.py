@@ -7,7 +7,8 @@ so that a killed run can be resumed. Flower's own strategies run inside every cl
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -17,16 +18,21 @@ from typing import cast
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
 from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.clustering.clusters import cluster_of
+from fedlingua.common.errors import ConfigError, FedlinguaError
 from fedlingua.common.timing import timed
 from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Joined, Numbers, flat_parts
+from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import Packed, pack
 from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.selection.masks import Selection
+from fedlingua.settings.checks import for_round
+from fedlingua.settings.config import Settings
 from strategies.aggregation.coded import encode_downlink, stretch
 from strategies.aggregation.mean import State, start_everywhere
 from strategies.aggregation.updates import Update, scaled
@@ -41,6 +47,8 @@ from strategies.rounds.loop import Federated, Rounds
 from strategies.rounds.replies import Failure, Reply
 from strategies.rounds.traffic import FP32, kind_of
 
+SERVER_ROUND = "server-round"
+"""Key that Flower adds to a config; a request already says its round."""
 __all__ = ["Federated", "SiteStrategy"]
 
 
@@ -92,7 +100,7 @@ class SiteStrategy(Rounds):
             RunError: Too few good replies. RoundSkippedError: the same, if the run continues without the round.
         """
         if number > 0:
-            ask = partial(self.configure_train, number, arrays_of(state), self.train_config, grid)
+            ask = partial(self.training_requests, number, state, grid)
             most_bytes = size_limit(self.tensor_set if self.travels else None, self.settings.selects_numbers)
             replies = self.phases.exchange(grid, ask, self.update_phase, self.parse_update, most_bytes)
             if self.progress.pending is not None and not self.settings.sums_scores:  # else `check_updates` opens their sum
@@ -106,6 +114,16 @@ class SiteStrategy(Rounds):
         elif self.is_measured(number):
             self.progress.pending = number
         return state
+
+    def training_requests(self, number: int, state: State, grid: Grid) -> list[Message]:
+        """Return the requests that `configure_train` makes, once the settings that they have for this round are checked."""
+        requests = list(self.configure_train(number, arrays_of(state), self.train_config, grid))
+        for request in requests:
+            config = request.content.config_records.get(protocol.CONFIG, ConfigRecord())
+            settings = self.trains_under[site_of(request)] = round_settings(self.settings, config)
+            if settings is not self.settings:
+                self.progress.highest_rate = max(self.progress.highest_rate, settings.step_learning_rate)
+        return requests
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """Make a request for each available site: its clusters' part of `arrays`, and `config` if any."""
@@ -192,7 +210,8 @@ class SiteStrategy(Rounds):
         messages = list(replies)
         state = self.aggregate(self.sent, {site_of(reply): update_of(reply) for reply in messages})
         if self.settings.strategy:
-            state = checked_state(f"{type(self).__name__}.aggregate", state, self.sent)
+            by = "rule" if getattr(self, "rule", None) else "aggregate"
+            state = checked_state(f"{type(self).__name__}.{by}", state, self.sent)
         return arrays_of(state), mean_metrics(messages)
 
     # --- Evaluation --------------------------------------------------------------------------------------------------------------
@@ -250,9 +269,10 @@ class SiteStrategy(Rounds):
             sums, change = training.sums, training.change
             steps = int(min(sums["steps"], sums.get("num_examples", math.inf)))  # a step has at least one example
             began = self.asked_in(site)
-            rates = learning_rates(settings, began, max(1, steps))
+            rates = learning_rates(self.trains_under.get(site, settings), began, max(1, steps))
             before = (began - 1) * len(rates) if settings.optimizer_state == "kept" else 0
-            fall = highest_rate_before(settings, began, len(rates)) / float(rates.mean())
+            highest = max(highest_rate_before(settings, began, len(rates)), self.progress.highest_rate)
+            fall = highest / float(rates.mean())
             furthest = max(furthest, further := stretch(settings.code_up, began, fall))
             if reason := out_of_reach(change, further * rates, settings, names, before):
                 verdicts[site] = Verdict(reason)
@@ -316,6 +336,25 @@ class SiteStrategy(Rounds):
 
     def _parse_evaluation(self, site: str, reply: Message) -> Evaluation:
         return Evaluation(parse_evaluation(reply, self._expected(site)))
+
+
+def round_settings(settings: Settings, config: ConfigRecord) -> Settings:
+    """Return a run's settings with those of a round's config; raise ConfigError for an unknown key, or a value that does not fit."""
+    try:
+        return for_round(settings, Task("", "", 1, 1).with_config(config).by_round)
+    except FedlinguaError as error:
+        raise ConfigError(f"strategy = {settings.strategy!r}: {error}") from error
+
+
+def check_first_round(settings: Settings, make: Callable[[], Strategy]) -> None:
+    """Raise ConfigError for what a class's own `configure_train` puts into the first round's config and sites do not know.
+
+    It has neither sites nor tensors here, so what it sets after it has looked at these is checked when the round begins.
+    """
+    config = ConfigRecord()
+    with suppress(Exception):
+        list(make().configure_train(1, ArrayRecord(), config, cast(Grid, None)))
+    round_settings(settings, ConfigRecord({key: value for key, value in config.items() if key != SERVER_ROUND}))
 
 
 def mean_metrics(messages: Sequence[Message]) -> MetricRecord | None:

@@ -165,12 +165,12 @@ def test_the_house_stays_small() -> None:
 
 
 MOST = {
-    "characters": 2_042_577,
-    "characters, node": 1_144_676,
-    "characters, fedlingua_lab": 238_911,
-    "options": 127,
-    "reads of settings in node code": 598,
-    "rules on which options exclude each other": 82,
+    "characters": 2_104_139,
+    "characters, node": 1_179_921,
+    "characters, fedlingua_lab": 238_422,
+    "options": 129,
+    "reads of settings in node code": 635,
+    "rules on which options exclude each other": 84,
 }
 
 
@@ -211,7 +211,7 @@ def test_experiments_are_few_files() -> None:
     tracked = subprocess.run(["git", "-C", str(ROOT), "ls-files", "experiments"], capture_output=True, text=True, check=False)
     if tracked.returncode:
         pytest.skip("no git checkout")
-    assert len(tracked.stdout.splitlines()) <= 377
+    assert len(tracked.stdout.splitlines()) <= 378
 
 
 def test_every_form_of_import_is_seen(tmp_path: Path) -> None:

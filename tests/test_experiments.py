@@ -38,6 +38,7 @@ from fedlingua.desk.pretraining.settings import ModelSize
 from fedlingua.runs.plan import numbers_of_clusters, planned_clusters
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
+from fedlingua.settings.kinds import flat_keys
 from fedlingua.settings.table import OPTIONS
 from fedlingua.training.sampling import num_samples
 from fedlingua_demo.phrasebook import base_corpus
@@ -50,7 +51,6 @@ EXPERIMENTS = ROOT / "experiments"
 DATA = ROOT / "../shared/data"
 
 FEDERATIONS = sorted((EXPERIMENTS / "federations").rglob("*.toml"))
-DEMO = ROOT / "src" / "fedlingua_demo" / "federation.toml"
 BACKBONES = sorted((EXPERIMENTS / "backbones").rglob("*.toml"))
 FILES = sorted(
     path
@@ -136,7 +136,7 @@ def test_the_papers_figures_by_site_average_to_its_macro(path: Path) -> None:
             assert sum(sites) / len(sites) == pytest.approx(figures["macro"], abs=rounding), name
 
 
-@pytest.mark.parametrize("path", [*FEDERATIONS, DEMO], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FEDERATIONS, ids=lambda path: path.stem)
 def test_every_federation_loads_with_the_recipe_of_its_base(path: Path) -> None:
     federation = read_federation(path, Path("data"))
     assert federation.base is None or federation.base in BACKBONES
@@ -333,6 +333,14 @@ def test_the_recipe_for_a_gpu_trains_in_small_on_a_cpu(tmp_path: Path) -> None:
     backbone.codec.check(read_recipe(ENGLISH_18, tmp_path).trained)
 
 
+def test_flower_alone_runs_the_sites_of_make_demo() -> None:
+    """`flwr run .` takes the defaults of pyproject.toml."""
+    of_flower = settings_from(flat_keys(read_toml(ROOT / "pyproject.toml")["tool"]["flwr"]["app"]["config"]))
+    of_demo = read_experiment(EXPERIMENTS / "demo.toml", {})
+    assert of_flower.federation_path == of_demo.federation_path
+    assert "fedlingua run experiments/demo.toml" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
 def test_the_defaults_have_exactly_the_known_keys_and_pass() -> None:
     defaults = default_run_config()
     assert list(defaults) == list(OPTIONS)
@@ -341,7 +349,7 @@ def test_the_defaults_have_exactly_the_known_keys_and_pass() -> None:
 
 @cache
 def phrasebook() -> tuple[Federation, Mapping[str, SiteText]]:
-    federation = read_federation(DEMO, Path("data"))
+    federation = read_federation(EXPERIMENTS / "federations/phrasebook_nine.toml", Path("data"))
     return federation, read_sites(federation, frozenset())
 
 

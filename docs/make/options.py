@@ -61,8 +61,8 @@ def page() -> str:
         "# Options of a run",
         "Written by `make options` from `src/fedlingua/settings/table.py`, which defines every option once. Set one in an experiment "
         "file (`adapter.dim = 64`, or `dim = 64` below `[adapter]`), with `--set adapter.dim=64`, or to Flower itself: "
-        "`flwr run . --run-config 'adapter.dim=64'`. With the defaults alone the built-in federation `demo` runs; `make demo` runs "
-        "`experiments/demo.toml`, which changes some of them.",
+        "`flwr run . --run-config 'adapter.dim=64'`. With the defaults alone the sites of `make demo` run, whose "
+        "`experiments/demo.toml` changes other keys.",
         "**Effect** says under which other settings an option matters; empty: always. Last column: values in the papers.",
     ]
     for section in SECTIONS:

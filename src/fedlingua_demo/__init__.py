@@ -1,10 +1,9 @@
-"""The demo's backbone and federation. They are installed with fedlingua, not bundled, so every machine has the same weights.
+"""The demo's backbone and text. They are installed with fedlingua, not bundled, so every machine has the same weights.
 
 `phrasebook` is the grammar that generates its text. `backbone/` is a tiny M2M-100 (1.1 M parameters, half precision) trained
-by fedlingua.desk.pretraining.demo on the phrasebook's base register. `federation.toml` names nine sites of other registers.
+by fedlingua.desk.pretraining.demo on the phrasebook's base register.
 """
 
 from pathlib import Path
 
 BACKBONE = Path(__file__).parent / "backbone"
-FEDERATION = Path(__file__).parent / "federation.toml"

@@ -4,7 +4,7 @@
 arguments, and `"my_file:MyStrategy"` names your subclass. An instance treats a cluster's part as Flower's loop treats a federation:
 
 - `configure_train` gets the cluster's tensors and a grid of its sites; its arrays and its config are sent. Sites use the config keys
-  that they know (`proximal-mu` of FedProx).
+  that they know: `learning-rate`, `local-epochs`, and `proximal-mu` of FedProx.
 - `aggregate_train` gets the cluster's checked replies: the tensors of that part in one ArrayRecord, and in one MetricRecord
   `num-examples` (also under the key that the instance weights by), `train_loss`, `num-tokens` and `steps`. What it returns becomes the
   cluster's tensors; None leaves the cluster unchanged.
@@ -17,7 +17,6 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,14 +33,18 @@ from fedlingua.settings.config import Settings
 from strategies.aggregation.mean import State
 from strategies.rounds.flower_records import WEIGHT, arrays_of, checked_array, lazy_record, site_of, state_of
 from strategies.rounds.traffic import CountedGrid, Traffic
-from strategies.strategy import Federated, SiteStrategy, mean_metrics
+from strategies.strategy import SERVER_ROUND, Federated, SiteStrategy, check_first_round, mean_metrics
 
 MEMORY = "stock"
 """Prefix of instances' arrays in a state's memory, and key of their other attributes in its values."""
-OURS = ("min_train_nodes", "min_evaluate_nodes", "min_available_nodes", "fraction_train", "fraction_evaluate")
-"""Arguments of Flower's strategies that say how many nodes are asked; `quorum` replaces them."""
-SERVER_ROUND = "server-round"
-"""Key that Flower adds to a config; a request already says its round."""
+OURS = {
+    "fraction_train": "sites-per-round",
+    "min_train_nodes": "quorum",
+    "min_available_nodes": "quorum",
+    "fraction_evaluate": "evaluate-every",
+    "min_evaluate_nodes": "quorum",
+}
+"""Arguments of Flower's strategies that say how many nodes are asked -> the run's key that does so here."""
 
 
 class Stock(SiteStrategy):
@@ -106,8 +109,6 @@ class Stock(SiteStrategy):
     def _instance(self, state: State, key: str) -> Strategy:
         """Return a new instance with the stored attributes of the last one. key: part/cluster, or "" for none."""
         instance, prefix = self.make(), f"{MEMORY}/{key}/"
-        for name in set(OURS) & set(vars(instance)):
-            setattr(instance, name, 1)
         arrays = {name.removeprefix(prefix): array for name, array in state.memory.items() if name.startswith(prefix)}
         for name, form in state.values.get(MEMORY, {}).get(key, {}).items():
             setattr(instance, name, _from_json(form, arrays))
@@ -240,13 +241,27 @@ def maker(settings: Settings, named: type[Strategy], arguments: Mapping[str, Any
         if name not in known:
             raise ConfigError(f"strategy = {settings.strategy!r}: {named.__name__} takes no {name!r}{nearest(name, known)}")
         if name in OURS:
-            raise ConfigError(f"strategy = {settings.strategy!r}: {name} says how many sites are asked; here `quorum` does")
+            raise _asks(settings, name, given[name])
 
-    make = partial(named, **given)
+    def make() -> Strategy:
+        instance = named(**given)
+        for name in set(OURS) & set(vars(instance)):
+            setattr(instance, name, 1)
+        return instance
+
     try:
-        made = make()
+        made = named(**given)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"strategy = {settings.strategy!r}: {named.__name__} cannot be made ({error})") from error
     if (share := getattr(made, "fraction_train", 1.0)) != 1.0:
-        raise ConfigError(f"strategy = {settings.strategy!r}: it has fraction_train = {share}; here `quorum` says who is asked")
+        raise _asks(settings, "fraction_train", share)
+    check_first_round(settings, make)
     return make
+
+
+def _asks(settings: Settings, name: str, value: Any) -> ConfigError:
+    key = OURS[name]
+    example = f", such as {key} = {value}" if key == "sites-per-round" else ""
+    return ConfigError(
+        f"strategy = {settings.strategy!r}: {name} says how many sites are asked; give the key {key} instead{example}"
+    )

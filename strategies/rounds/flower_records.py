@@ -121,6 +121,8 @@ def checked_state(who: str, state: State, before: State) -> State:
 def _checked_tensors(who: str, given: NamedTensors, before: NamedTensors) -> NamedTensors:
     if given is before:
         return before
+    if not isinstance(given, Mapping):
+        raise RunError(f"{who} gave a cluster's tensors as {type(given).__name__}; wanted a dict, name -> float32 array")
     if set(given) != set(before):
         raise RunError(f"{who} gave the tensors {', '.join(map(str, given)) or 'none'}; wanted {', '.join(before)}")
     return {name: checked_numbers(who, name, np.asarray(given[name]), old.shape) for name, old in before.items()}

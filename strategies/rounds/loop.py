@@ -84,6 +84,8 @@ class Rounds(Strategy):
         """`sent`: the state that the current round's requests carry, like `current_arrays` of Flower's FedAdam."""
         self.starts: dict[str, State] = {}
         """Site -> the state of an earlier round that it trains from, under `async.buffer`."""
+        self.trains_under: dict[str, Settings] = {}
+        """Site -> the settings of its last training; some may be a strategy's for the round."""
         self._best_round: dict[tuple[int, int], int] = {}
         """(a round, how many rounds are measured) -> the best round up to it; only the last answer."""
         self._last_stages: dict[str, list[Stage]] = {}
@@ -252,7 +254,8 @@ class Rounds(Strategy):
         self.folder.checkpoints.prune({number, number - 1, self.progress.best_round, earlier_best, pending})
         self._last_stages = self._stages_asked_for()
         self.folder.update(rounds=number, best_round=self.progress.best_round)
-        about = {"dev_loss": dev_loss, "seconds": line["seconds"], "uplink_bytes": sum(up for up, _ in record.traffic)}
+        up, down = map(sum, zip(*record.traffic, strict=True)) if record.traffic else (0, 0)
+        about = {"dev_loss": dev_loss, "seconds": line["seconds"], "uplink_bytes": up, "downlink_bytes": down}
         about["last_phase_s"] = round(self._last_phase_s(seconds), 3)
         self.folder.event("round", round=number, rounds=num_rounds, **about)
 
@@ -378,7 +381,7 @@ class Rounds(Strategy):
         about, earlier = self.registry.about[site], self.progress.digests.get(site)
         dev = next((losses[site] for losses in self.progress.dev_losses.values() if site in losses), None)
         measures, most = self.progress.pending is not None, (self.registry.most_loss, self.phases.most_seconds(site))
-        return Expected(site, self.settings, about, self.tensor_set, earlier, *most, measures, dev)
+        return Expected(site, self.trains_under.get(site, self.settings), about, self.tensor_set, earlier, *most, measures, dev)
 
     # --- Requests --------------------------------------------------------------------------------------------------------------
 

@@ -215,6 +215,20 @@ def test_the_pull_that_a_run_has_is_answered(tmp_path: Path) -> None:
     assert not site.ask(protocol.TRAIN, config, 1, arrays=site.tensors(config), more=pull).has_error()
 
 
+def test_a_strategys_settings_of_a_round_are_answered_within_the_limits(tmp_path: Path) -> None:
+    site, config = Site(tmp_path), settings(strategy="flwr.serverapp.strategy:FedMedian")
+    site.approve(config)
+
+    def refused(**by_round: float) -> str:
+        asked = {protocol.CONFIG: ConfigRecord({key.replace("_", "-"): value for key, value in by_round.items()})}
+        reply = site.ask(protocol.TRAIN, config, 1, arrays=site.tensors(config), more=asked)
+        return str(reply.error.reason) if reply.has_error() else ""
+
+    assert "local-epochs = 21; this site's file allows 20 at most ([limits] max-local-epochs)" in refused(local_epochs=21)
+    assert "learning-rate = 2; this site's file allows 1 at most ([limits] max-learning-rate)" in refused(learning_rate=2.0)
+    assert not refused(learning_rate=0.5, local_epochs=2)
+
+
 def test_a_site_answers_one_message_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From before a request is looked up until its reply is stored: of two equal ones at once, the second finds the first one's reply."""
     site, config, locked = Site(tmp_path), settings(), list[bool]()

@@ -286,7 +286,7 @@ def test_an_owner_reads_what_will_be_sent_before_anything_runs(deployment):
         assert f"{name} ({SITES[name]}): read 180, kept 180" in shown
         assert "wrong" not in shown
         assert re.search(r"64 tensors, 86592 numbers as 4bit, about 43\.30 kB at most", shown)
-        assert "joins" not in shown
+        assert f"site {name} joins" not in shown
         assert "May this run here?" not in after  # when it is started again
 
 

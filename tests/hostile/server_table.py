@@ -441,6 +441,12 @@ ASKED: dict[str, tuple[str, str, int, dict[str, Any]]] = {
         1,
         {"changes": {"pull": 0.1, "strategy": "flwr.serverapp.strategy:FedMedian"}},
     ),
+    "a learning rate that the run has not": (
+        "asked for learning-rate = 0.5 in a round; a run without a strategy of its own has the same in all",
+        protocol.TRAIN,
+        1,
+        {"more": {protocol.CONFIG: ConfigRecord({"learning-rate": 0.5})}},
+    ),
     "text rules whose shares are below 0": ("ConfigError", protocol.DESCRIBE, 0, {"more": {protocol.RULES: RULED_WRONG}}),
     "a signature in a round": ("before the first one only", protocol.SIGNATURE, 1, {"changes": GRADIENTS}),
     "digests in a round": ("before the first one only", protocol.DIGESTS, 1, {"changes": {"overlap": "remove"}}),

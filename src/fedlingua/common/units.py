@@ -1,4 +1,4 @@
-"""Format bytes for people."""
+"""Format bytes and durations for people."""
 
 NOTHING = "–"
 BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -20,3 +20,14 @@ def data(value: float | None) -> str:
         return NOTHING
     size, unit = byte_unit(value)
     return f"{value:.0f} B" if unit == "B" else f"{value / size:.2f} {unit}"
+
+
+def duration(value: float | None) -> str:
+    """Format seconds as hours and minutes, or minutes and seconds; under a minute with one decimal, unless they are whole."""
+    if value is None:
+        return NOTHING
+    if value < 60:
+        return f"{value} s" if isinstance(value, int) else f"{value:.1f} s"
+    minutes, seconds = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s"

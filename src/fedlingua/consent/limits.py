@@ -72,6 +72,7 @@ class SiteLimits:
     max_optimizer_epsilon: float = 1e-6
     max_rounds: int = 200
     max_local_epochs: int = 20
+    max_learning_rate: float = 1.0
     max_sample_least: int = 100_000
     max_sample_share: float = 20.0
     max_batch_size: int = 512

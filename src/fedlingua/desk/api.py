@@ -1,6 +1,7 @@
 """The Python interface, `import fedlingua as fl`: the commands as functions, which raise FedlinguaErrors."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from functools import lru_cache
@@ -98,7 +99,8 @@ class Run:
             **decoding: Fields of `Decoding`: beam, most, max_tokens, max_new_tokens, threads, terms (a path).
         """
         if bool(site) == bool(direction):
-            raise ConfigError("translate needs either site or direction; the run's sites are in its sites.json")
+            what = "translate got site and direction; leave one out" if site else "translate needs site or direction"
+            raise ConfigError(f"{what}; the run's sites are in its sites.json")
         if unknown := [name for name in decoding if name not in FIELDS]:
             near = nearest(unknown[0], FIELDS)
             raise ConfigError(f"translate takes no {unknown[0]!r}{near}; wanted site, direction or one of {', '.join(FIELDS)}")
@@ -138,7 +140,9 @@ def run(
         answer = run_command.run(file, None, given_keys(options, settings), None, folder, profile or "simulation", resume=old)
         return Run(answer["run"])
     except click.UsageError as error:
-        raise ConfigError(error.message) from error
+        raise ConfigError(_as_arguments(error.message.replace("--", ""), options, settings)) from error
+    except ConfigError as error:
+        raise ConfigError(_as_arguments(str(error), options, settings)) from error
 
 
 def load(folder: Place) -> Run:
@@ -152,6 +156,19 @@ def __getattr__(name: str) -> Any:
     if name not in getattr(lab, "__all__", ()):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
     return getattr(lab, name)
+
+
+def _as_arguments(message: str, options: Options, settings: Mapping[str, Scalar]) -> str:
+    """Return a message with `run`'s arguments in place of keys; what a file or `options` has keeps its key."""
+    names = {**{key: name for name, key in AS_ARGUMENTS.items()}, **{name.replace("_", "-"): name for name in settings}}
+    keys = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, sorted(names, key=len, reverse=True)))})(?![\w-]|\.\w)")
+    lines = []
+    for line in message.split("\n"):
+        in_a_file, given, about = line.partition("command line: ")
+        if given and not in_a_file:
+            line = about if about.partition(" ")[0] in (options or {}) else keys.sub(lambda key: names[key[0]], about)
+        lines.append(line.removeprefix("--"))
+    return "\n".join(lines)
 
 
 def given_keys(options: Options, settings: Mapping[str, Scalar]) -> list[str]:

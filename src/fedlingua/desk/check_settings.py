@@ -3,8 +3,11 @@
 import ctypes
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module, invalidate_caches
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,9 @@ from fedlingua.common.devices import check_bits
 from fedlingua.common.errors import BackboneError, ConfigError, CorpusError, RunError
 from fedlingua.common.files import APP_DIR
 from fedlingua.common.languages import nearest
-from fedlingua.corpora.formats import formats_of, listed
+from fedlingua.corpora.formats import SplitFiles, formats_of, listed
+from fedlingua.corpora.identify import check_columns
+from fedlingua.corpora.scripts import in_order
 from fedlingua.corpora.sites import Federation, Site
 from fedlingua.desk.completed import stored_settings
 from fedlingua.desk.plugged import plugged
@@ -32,6 +37,9 @@ from fedlingua.settings.conflicts import typed
 from fedlingua.settings.table import OPTIONS, AddedLayers
 from fedlingua.settings.trackers import tracker_names
 
+BEGINNING = 50
+"""Pairs of a site's text that are looked at before a run starts."""
+
 
 def check_settings(
     settings: Settings, federation: Federation, deployed: bool = False, say: Callable[[str], None] = lambda text: None
@@ -45,16 +53,43 @@ def check_settings(
         folder = made_here(settings.backbone) or Path(settings.backbone).expanduser()
         check_trained_by(read_recipe(federation.base, Path(settings.data_dir)), folder)
     check_trackers(tracker_names(settings.track))
-    # The server and the sites import the user's own modules; here they only have to exist.
-    for key, named in {"strategy": settings.strategy, "client": settings.client}.items():
-        module = named.partition(":")[0]
-        if module and not (APP_DIR / f"{module.replace('.', '/')}.py").is_file() and find_spec(module.partition(".")[0]) is None:
-            near = nearest(module, [path.stem for path in APP_DIR.glob("*.py")])
-            raise ConfigError(f"{key} = {named!r}: there is no {module}.py{near}; put it beside {APP_DIR / 'pyproject.toml'}")
+    check_own_code(settings)
     if not deployed:
+        check_beginnings(federation.sites)
         check_device(settings.device)
         check_bits(settings.frozen_bits)
         check_measuring(settings.more_metrics, settings.comet_model, say)
+
+
+def check_own_code(settings: Settings) -> None:
+    """Raise ConfigError for a strategy or a client of one's own that is not there or does not fit, as the app's two doors do."""
+    for key, named, door in (
+        ("strategy", settings.strategy, "strategies.server_app:find_strategy"),
+        ("client", settings.client, "clients.client_app:client_class"),
+    ):
+        module = named.partition(":")[0]
+        file = APP_DIR / f"{module.replace('.', '/')}.py"
+        if module and not file.is_file() and find_spec(module.partition(".")[0]) is None:
+            near = nearest(module, [path.stem for path in APP_DIR.glob("*.py")])
+            raise ConfigError(f"{key} = {named!r}: there is no {module}.py{near}; put it beside {APP_DIR / 'pyproject.toml'}")
+        if module:
+            with _as_in_the_app(module if file.parent == APP_DIR else ""):
+                where, _, name = door.partition(":")
+                getattr(import_module(where), name)(settings)
+
+
+@contextmanager
+def _as_in_the_app(module: str) -> Iterator[None]:
+    """Import from the app's folder, and a module of the user's own anew, since its file may have changed."""
+    before, path = sys.modules.pop(module, None), list(sys.path)
+    sys.path.insert(0, str(APP_DIR))
+    invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        if before:
+            sys.modules[module] = before
 
 
 def check_trackers(names: Sequence[str]) -> None:
@@ -151,6 +186,20 @@ def check_measuring(metrics: Sequence[str], model: str, say: Callable[[str], Non
     """Raise ConfigError, before anything that takes long, if COMET is among the metrics and it or its model is not available."""
     if COMET in metrics:
         check_comet(model, say)
+
+
+def check_beginnings(sites: Iterable[Site]) -> None:
+    """Raise CorpusError for a corpus whose beginning cannot be read, or whose columns are swapped: there, and then in the whole file."""
+    for site in sites:
+        corpus = site.corpus.files["train"] if isinstance(site.corpus, SplitFiles) else site.corpus
+        if corpus is None or site.direction.is_one_language or not corpus.paths():
+            continue
+        where = f"site {site.name}"
+        first = list(islice(in_order(corpus.read(), site.direction, where), BEGINNING))
+        try:
+            check_columns(first, site.direction, where)
+        except CorpusError:
+            check_columns(list(corpus.read()), site.direction, where)
 
 
 def check_corpora(sites: Iterable[Site], remedy: str = "check the path, or give the folder with --data") -> None:

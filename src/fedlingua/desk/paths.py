@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from fedlingua.common.errors import ConfigError
 
@@ -37,5 +38,10 @@ def _check_writable(path: Path, option: str) -> None:
     there = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists() or place.is_symlink())
     if there != path.absolute() and not there.is_dir():
         raise ConfigError(f"{option} {path}: {there} is a file, not a folder; give another path")
-    if not os.access(there, os.W_OK):
-        raise ConfigError(f"{option} {path}: {there} cannot be written to by this user; give another path")
+    try:
+        if there.is_dir():  # tried, since root has access by permission also where nobody can write
+            TemporaryFile(dir=there).close()
+        elif not os.access(there, os.W_OK):
+            raise PermissionError
+    except OSError as error:
+        raise ConfigError(f"{option} {path}: {there} cannot be written to by this user; give another path") from error

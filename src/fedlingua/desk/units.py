@@ -5,6 +5,7 @@ import math
 from fedlingua.common.units import NOTHING as NOTHING
 from fedlingua.common.units import byte_unit as byte_unit
 from fedlingua.common.units import data as data
+from fedlingua.common.units import duration as duration
 
 
 def score(value: float | None) -> str:
@@ -35,17 +36,6 @@ def parameters(value: float | None) -> str:
         if value >= size:
             return f"{value / size:.2f}{unit}"
     return count(value)
-
-
-def duration(value: float | None) -> str:
-    """Format seconds as hours and minutes, or minutes and seconds; under a minute with one decimal, unless they are whole."""
-    if value is None:
-        return NOTHING
-    if value < 60:
-        return f"{value} s" if isinstance(value, int) else f"{value:.1f} s"
-    minutes, seconds = divmod(round(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s"
 
 
 def seconds(value: float | None) -> str:

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedlingua.common.errors import ExchangeError
+from fedlingua.common.languages import nearest
+from fedlingua.settings.checks import BY_ROUND
 
 DESCRIBE = "query.describe"
 """Request: the text rules. Reply of a node: its sites, their sizes and its fingerprint. No tensors."""
@@ -57,7 +59,7 @@ STATE = "state"
 RULES = "rules"
 """ConfigRecord of a request: fedlingua.corpora.rules.TextRules, which only a deployed site needs."""
 CONFIG = "config"
-"""ConfigRecord of a TRAIN request, from strategies that give one: PROXIMAL_MU."""
+"""ConfigRecord of a TRAIN request, from strategies that give one: PROXIMAL_MU, and the keys of BY_ROUND."""
 SECURE = "secure"
 """ConfigRecord of KEYS, SHARES, UNMASK and their replies, and of a TRAIN request whose update is masked: its scales, by part."""
 PROXIMAL_MU = "proximal-mu"
@@ -126,6 +128,8 @@ def digests_name(split: str, language: str) -> str:
     return f"{split}.{language}"
 
 
+_USUAL = {"lr": "learning-rate", "eta": "learning-rate", "epochs": "local-epochs", "mu": PROXIMAL_MU}
+"""Name that other code has for a key of a round's config -> the key."""
 Stage = tuple[int, int]
 """(round, attempt): attempts of one run are counted from 1."""
 START: Stage = (0, 0)
@@ -160,8 +164,8 @@ class Task:
     """The task of a request; its reply repeats site, run, attempt and round.
 
     own: stage of the site's own tensors to continue from, if some do not travel. keep: stages of its tensors to store for later
-    requests. proximal_mu: from the request's CONFIG, read by `with_config`. measure: the earlier round of the request's tensors, to
-    measure their dev loss before training.
+    requests. proximal_mu, by_round (key of BY_ROUND -> value): from the request's CONFIG, read by `with_config`. measure: the earlier
+    round of the request's tensors, to measure their dev loss before training.
     """
 
     site: str
@@ -171,6 +175,7 @@ class Task:
     own: Stage = START
     keep: tuple[Stage, ...] = ()
     proximal_mu: float = 0.0
+    by_round: Mapping[str, Any] = field(default_factory=dict)
     measure: int | None = None
 
     def request(self) -> dict[str, Any]:
@@ -197,11 +202,14 @@ class Task:
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise ExchangeError(f"a request's task is not that of this version ({type(error).__name__}: {error})") from error
 
-    def with_config(self, record: Mapping[str, Any]) -> "Task":
-        """Return the task with a request's CONFIG record; raise ExchangeError for an unknown key, or a value out of its range."""
-        if unknown := set(record) - {PROXIMAL_MU}:
-            raise ExchangeError(f"a request's config has {', '.join(sorted(unknown))}; a site knows {PROXIMAL_MU}")
+    def with_config(self, record: Mapping[str, Any], *more: str) -> "Task":
+        """Return the task with a request's CONFIG record; raise ExchangeError for an unknown key, or a mu out of its range. more: keys that
+        the caller reads."""
+        known = (*BY_ROUND, PROXIMAL_MU, *more)
+        if unknown := sorted(set(record) - set(known)):
+            near = nearest(_USUAL.get(unknown[0], unknown[0]), known)
+            raise ExchangeError(f"a round's config has {', '.join(unknown)}{near}; it may have {', '.join(known)}")
         mu = record.get(PROXIMAL_MU, 0.0)
         if not isinstance(mu, int | float) or not math.isfinite(mu) or mu < 0:
             raise ExchangeError(f"{PROXIMAL_MU} = {mu!r}; wanted a finite number, 0 or more")
-        return replace(self, proximal_mu=float(mu))
+        return replace(self, proximal_mu=float(mu), by_round={key: record[key] for key in BY_ROUND if key in record})

@@ -4,6 +4,7 @@ Flower passes flat scalars and checks no types, so every mistake that users can 
 The table of options says which values a key takes; conflicts.py says which keys exclude each other.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from functools import partial
@@ -64,6 +65,37 @@ def _read(key: str, value: Any) -> tuple[str, Scalar]:
     if (option.most is not None and value > option.most) or (option.below is not None and value >= option.below):
         raise ConfigError(f"{key} = {value!r} is too large; wanted {option.bounds}")
     return option.attribute, value
+
+
+BY_ROUND = ("learning-rate", "local-epochs")
+"""Keys that a strategy of one's own may set for a round, in the config of its `configure_train`."""
+
+
+def for_round(settings: Settings, config: Mapping[str, Any]) -> Settings:
+    """Return the settings of a round's training, in which a strategy's config may set keys of `BY_ROUND`.
+
+    Raises:
+        ConfigError: A value is of another type or out of its range, the rate is 0, or another key needs equal rounds.
+    """
+    by_round = {key: value.item() if hasattr(value, "item") else value for key, value in config.items() if key in BY_ROUND}
+    if not by_round:
+        return settings
+    changed = dataclasses.replace(settings, **dict(_read(key, value) for key, value in by_round.items()))  # type: ignore[arg-type]
+    if not by_round.get("learning-rate", 1):
+        raise ConfigError("learning-rate = 0 in a round's config; wanted more than 0")
+    needs_equal = {
+        "dp.epsilon": settings.trains_privately,
+        "optimizer-state": settings.optimizer_state == "kept",
+        "schedule": settings.schedule != "constant",
+        "warmup-steps": settings.warmup_steps > 0,
+        "sample.replacement": settings.draws_in_passes,
+    }
+    if changed.local_epochs != settings.local_epochs and (why := [key for key, holds in needs_equal.items() if holds]):
+        raise ConfigError(
+            f"local-epochs = {changed.local_epochs} in a round's config, and the run's {why[0]} = {settings.flat()[why[0]]!r} needs rounds "
+            f"of equal length; leave local-epochs out of the config, or give {why[0]} its default"
+        )
+    return changed
 
 
 def refuse_unknown_key(key: str, value: Any) -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
-import fedlingua_demo
 from fedlingua.common.files import json_hash, resolve
 from fedlingua.settings.codes import AUTO, Code, parse_code
 from fedlingua.settings.methods import BY_DEVIATION, PAPER_LEARNING_RATES, SMALL_SETS, Method, method_named
@@ -201,7 +200,7 @@ class Settings(Sections):
 
     @property
     def federation_path(self) -> Path:
-        return fedlingua_demo.FEDERATION if self.federation == "demo" else resolve(self.federation)
+        return resolve(self.federation)
 
     def deadline_of(self, phase: Phase, measures: bool = False) -> float:
         """Return the seconds for a phase; `deadline.phase-s` if it has none of its own. measures: the phase also evaluates."""

@@ -60,7 +60,9 @@ def _of_the_run(settings: Settings) -> Iterator[str]:
         yield "resume = true needs run-dir, the folder of the run to resume"
     for key, value in (("strategy", settings.strategy), ("client", settings.client)):
         if value and not re.fullmatch(r"[\w.]+:\w+(\(.*\))?", value):
-            yield f"{key} = {value!r} is not known; give 'my_file:My{key.title()}', or leave it empty"
+            name = value if re.fullmatch(r"\w+(\(.*\))?", value) else f"My{key.title()}"
+            flowers = f", 'flwr.serverapp.strategy:{name}' for a class of Flower's" if key == "strategy" else ""
+            yield f"{key} = {value!r} is not known; give 'my_file:{name}' for a class in my_file.py{flowers}, or leave it empty"
     if settings.start_from and settings.compares_rounds:
         yield (
             f"start-from = {settings.start_from!r}, and selection {settings.selected_by} compares the first round with the backbone's "

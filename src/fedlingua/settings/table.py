@@ -82,8 +82,8 @@ class Run:
     model-fed; adapter-fed, adapter-random, adapter-gradients, adapter-families. With the full model: pmfl, the
     name of every send.rule, and server-sgd, server-adam, server-adamw, server-yogi, server-lamb. On pooled text,
     in simulation only: centralized, centralized-public (sites with public = true), silo-NAME (one site)."""
-    federation: str = option("demo", approved=False)
-    """The federation file, which lists the sites: a path, relative to the experiment file or to the app, or "demo" (built in)."""
+    federation: str = option("experiments/federations/phrasebook_trades.toml", approved=False)
+    """The federation file, which lists the sites: a path, relative to the experiment file or to the app; the default: the demo's."""
     backbone: str = option("demo")
     """The model to start from: "demo", a recipe that `fedlingua pretrain` has trained, a hub id, or a folder."""
     backbone_revision: str = option("")

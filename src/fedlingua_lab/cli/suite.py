@@ -56,7 +56,8 @@ def suite(
     rebuild: Annotated[Path | None, Option(help="Only rewrite the tables of this result folder from its files.")] = None,
 ) -> Answer:
     if (file is None) == (rebuild is None):
-        raise BadParameter("give a suite file, or --rebuild with a result's folder")
+        both = "got a suite file and --rebuild, which runs nothing; leave one out"
+        raise BadParameter(both if file else "give a suite file, or --rebuild with a result's folder")
     if rebuild is not None:
         from fedlingua_lab.suites.result import write_tables
 

@@ -191,12 +191,16 @@ def test_keyword_arguments_are_the_runs_options(experiment: Path, tmp_path: Path
         ({"rounds": "many"}, "rounds = 'many'"),
         ({"method": "adapter-famlies"}, "did you mean 'adapter-families'"),
         ({"options": {"send.cod": "4bit"}}, "did you mean 'send.code'"),
-        ({"profile": "nowhere"}, "--profile 'nowhere'"),
+        ({"profile": "nowhere"}, "profile 'nowhere'"),
+        ({"learning_rat": 3}, "learning_rat = 3: there is no such key; did you mean 'learning_rate'?"),
+        ({"learning_rate": -1.0}, "learning_rate = -1.0 is too small"),
+        ({"backbone_weights": "random"}, "backbone_weights = 'random' needs a tensor set"),
+        ({"options": {"learning-rate": -1.0}}, "learning-rate = -1.0 is too small"),
         ({"rounds": None}, "rounds = None is no value; leave it out"),
-        ({"resume": "runs/x"}, "give an experiment file, or --resume with a run folder"),
+        ({"resume": "runs/x"}, "got an experiment file and resume, which keeps the run's own settings; leave one out"),
     ],
 )
-def test_a_mistake_is_told_in_the_commands_words(
+def test_a_mistake_is_told_in_the_functions_words(
     experiment: Path, tmp_path: Path, handed: list[Settings], given: dict[str, object], words: str
 ) -> None:
     with pytest.raises(fl.FedlinguaError) as refused:
@@ -281,8 +285,8 @@ def test_a_run_translates_as_its_sites_do_and_loads_its_backbone_once(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({}, "needs either site or direction"),
-        ({"site": "bank", "direction": "cs-de"}, "needs either site or direction"),
+        ({}, "translate needs site or direction"),
+        ({"site": "bank", "direction": "cs-de"}, "translate got site and direction; leave one out"),
         ({"site": "bnak"}, "no site 'bnak'; did you mean 'bank'"),
         ({"direction": "csde"}, "csde"),
         ({"site": "bank", "beam": 0}, "--beam 0; wanted 1 to 64"),

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.exchange.trainable import build_trainable
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
+from fedlingua.training.loop import train_locally
 from strategies.aggregation.mean import State
 from strategies.aggregation.updates import Update
 from strategies.methods.stock import ClusterGrid
@@ -31,6 +33,7 @@ from strategies.server_app import find_strategy
 from strategies.strategy import Federated
 from tests.federations import phrasebook_federation
 from tests.in_process import InProcessGrid, checkpoint_bytes, rounds, run, run_on
+from tests.pages import block
 
 CALLS = [
     "FedAvg",
@@ -341,6 +344,48 @@ def test_what_no_checkpoint_can_hold_is_refused_by_name(config, tmp_path, own_fi
         run({**config, "strategy": "holding:CustomFedAvg"}, tmp_path / "run")
 
 
+def trained_under(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, float, int]]:
+    """What the sites' training of rounds takes: (round, learning rate, epochs)."""
+    seen = []
+
+    def noting(*given, this_round, **how):
+        seen.append((this_round[0], given[4].step_learning_rate, given[4].local_epochs))
+        return train_locally(*given, this_round=this_round, **how)
+
+    monkeypatch.setattr("clients.site_client.train_locally", noting)
+    return seen
+
+
+def test_the_guides_strategy_sets_the_learning_rate_of_each_round(config, tmp_path, own_file, monkeypatch):
+    own_file("my_rates", block("docs/guides/strategy.md", 'python title="my_rates.py"'))
+    seen = trained_under(monkeypatch)
+    folder, _ = run({**config, "strategy": "my_rates:Decaying", "rounds": 2}, tmp_path / "run")
+    assert seen == [(1, 0.02, 1)] * 4 + [(2, 0.01, 1)] * 4
+    assert not any(line["failures"] for line in rounds(folder))
+
+
+def test_a_strategy_sets_the_epochs_of_a_round_and_the_replies_are_checked_against_them(config, tmp_path, own_file, monkeypatch):
+    text = block("docs/guides/strategy.md", 'python title="my_rates.py"')
+    own_file("my_epochs", re.sub(r'config\["learning-rate"\] = .*', 'config["local-epochs"] = server_round', text))
+    seen = trained_under(monkeypatch)
+    folder, _ = run({**config, "strategy": "my_epochs:Decaying", "rounds": 2}, tmp_path / "run")
+    assert [(number, epochs) for number, _, epochs in seen] == [(1, 1)] * 4 + [(2, 2)] * 4
+    first, second = (line["sites"]["court"]["steps"] for line in rounds(folder)[1:])
+    assert second == 2 * first
+
+
+def test_a_key_that_sites_do_not_know_is_refused_before_any_is_asked_to_train(config, tmp_path, own_file):
+    own_file("ours", MINE)
+    asked = []
+    with pytest.raises(ConfigError, match="strategy = 'ours:LateHabit': a round's config has lr; did you mean 'learning-rate'"):
+        run(
+            {**config, "strategy": "ours:LateHabit"},
+            tmp_path / "run",
+            tamper=lambda request, reply: asked.append(request) or reply,
+        )
+    assert protocol.TRAIN not in {request.metadata.message_type for request in asked}
+
+
 DECAYING = '''
 import logging
 
@@ -402,6 +447,7 @@ def test_a_class_that_asks_sites_differently_is_refused(config, tmp_path, own_fi
 
 
 MINE = '''
+from flwr.serverapp.strategy import FedAvg
 from strategies.methods.fed_mean import FedMean
 from strategies.strategy import SiteStrategy
 
@@ -432,6 +478,47 @@ def trimmed(updates, share=0.1):
 
 class NoStaticTrimmed(FedMean):
     rule = trimmed
+
+
+class Homeless(SiteStrategy):
+    rule = staticmethod(plain)
+
+
+class Stately(FedMean):
+    rule = staticmethod(lambda state, updates: state)
+
+
+class Ruling(SiteStrategy):
+    def aggregate(self, updates):
+        return updates
+
+
+class Habit(FedAvg):
+    key, value = "lr", 0.01
+
+    def configure_train(self, server_round, arrays, config, grid):
+        config[self.key] = self.value
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+class Still(Habit):
+    key, value = "learning-rate", 0.0
+
+
+class Longer(Habit):
+    key, value = "local-epochs", 2
+
+
+class OurHabit(FedMean):
+    def configure_train(self, server_round, arrays, config, grid):
+        config["lr"] = 0.01
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+class LateHabit(FedMean):
+    def configure_train(self, server_round, arrays, config, grid):
+        config["lr"] = 0.01 / len(self.registry.sites)
+        return super().configure_train(server_round, arrays, config, grid)
 '''
 
 
@@ -450,7 +537,8 @@ def test_a_class_of_ours_takes_arguments(config, tmp_path, own_file):
         (f"{FLOWERS}:FedTrimmedAvg(beta=)", {}, "its arguments do not read"),
         (f"{FLOWERS}:FedTrimmedAvg(alpha=0.2)", {}, "FedTrimmedAvg takes no 'alpha'"),
         (f"{FLOWERS}:FedTrimmedAvg(beta=0.7)", {}, "cannot be made"),
-        (f"{FLOWERS}:FedAvg(fraction_train=0.5)", {}, "here `quorum` does"),
+        (f"{FLOWERS}:FedAvg(fraction_train=0.5)", {}, "give the key sites-per-round instead, such as sites-per-round = 0.5"),
+        (f"{FLOWERS}:FedAvg(min_train_nodes=3)", {}, "give the key quorum instead$"),
         (f"{FLOWERS}:FedAvg", {"aggregation": "fed-avg"}, "has a rule of its own"),
         (f"{FLOWERS}:FedAvg", {"server.optimizer": "adam"}, "has a rule of its own"),
         (f"{FLOWERS}:FedAvg", {"send.rule": "metasend-g"}, "rounds of two phases"),
@@ -460,7 +548,26 @@ def test_a_class_of_ours_takes_arguments(config, tmp_path, own_file):
         ("our_own:Needy(of=1, q=2)", {}, "multiple values for argument 'of'"),
         ("our_own:plain", {}, "wanted a subclass of flwr.serverapp.strategy.Strategy"),
         ("flwr.server.strategy:FedProx", {}, "wanted a subclass of .*; classes of flwr.server.strategy are none"),
-        ("our_own:Bare", {}, "Bare defines neither aggregate nor aggregate_train"),
+        (
+            "our_own:Bare",
+            {},
+            r"neither aggregate nor aggregate_train; define aggregate\(self, state, updates\), which returns a State",
+        ),
+        (
+            "our_own:Homeless",
+            {},
+            "Homeless has a rule, which only a FedMean calls; derive it from strategies.methods.fed_mean.FedMean",
+        ),
+        (
+            "our_own:Stately",
+            {},
+            r"Stately.rule\(state, updates\); wanted \(updates\), which returns a dict, name -> float32 array",
+        ),
+        ("our_own:Ruling", {}, r"Ruling.aggregate\(self, updates\); wanted \(self, state, updates\), which returns a State"),
+        ("our_own:OurHabit", {}, "a round's config has lr; did you mean 'learning-rate'"),
+        ("our_own:Habit", {}, "a round's config has lr; did you mean 'learning-rate'"),
+        ("our_own:Still", {}, "learning-rate = 0 in a round's config; wanted more than 0"),
+        ("our_own:Longer", {"optimizer-state": "kept"}, "optimizer-state = 'kept' needs rounds of equal length"),
         ("our_own:NoStatic", {}, r"NoStatic.rule is a plain function; give rule = staticmethod\(plain\)"),
         ("our_own:NoStaticTrimmed", {}, r"give rule = staticmethod\(trimmed\)"),
         ("nowhere:Mine", {}, "cannot import 'nowhere' .*; its file has to lie beside pyproject.toml"),
@@ -473,8 +580,8 @@ def test_a_class_of_ours_takes_arguments(config, tmp_path, own_file):
     ],
 )
 def test_what_cannot_be_is_refused_at_the_door(config, own_file, tmp_path, strategy, changes, words):
-    (tmp_path / "broken.py").write_text("1 / 0\n")
-    (tmp_path / "needy.py").write_text("import notthere\n")
+    (tmp_path / "broken.py").write_text("Mine = 1 / 0\n")
+    (tmp_path / "needy.py").write_text("import notthere\n\nMine = notthere.Mine\n")
     own_file("our_own", MINE)
     with pytest.raises(ConfigError, match=words):
         find_strategy(settings_from({**config, "strategy": strategy, **changes}))

@@ -93,7 +93,10 @@ def test_what_a_strategy_of_ones_own_makes_is_checked_by_name(given: dict[str, n
         (state(memory={1: np.ones(1)}), r"gave memory\[1\]; wanted a name that is a str"),
         (replace(state(), values={"x": np.float32(3)}), "gave values that JSON cannot hold .*float32 is not JSON"),
         (replace(state(), values={(1, 2): 3}), "gave values that JSON cannot hold .*keys must be str"),
-        (replace(state(), tensors={**state().tensors, "decoder": {"all": [1, 2]}}), "gave the tensors 1, 2; wanted d"),
+        (
+            replace(state(), tensors={**state().tensors, "decoder": {"all": [1, 2]}}),
+            "gave a cluster.s tensors as list; wanted a dict",
+        ),
     ],
 )
 def test_what_is_no_state_or_no_checkpoint_can_hold_is_refused(made: Any, words: str) -> None:

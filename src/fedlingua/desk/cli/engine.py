@@ -35,6 +35,8 @@ from fedlingua.settings.config import Scalar
 MARK = "FEDLINGUA_ENGINE"
 """Environment variable that marks every process started under an engine, whatever session it has moved to."""
 
+RAY_LIMIT, RAY_LIMIT_S = "RAY_raylet_start_wait_time_s", "120"
+"""Ray's own limit for its start, in seconds. Its default of 30 is too short for a busy machine; a quick start stays quick."""
 _START_TRIES = 3
 _STOP_S = 60.0  # limit for asking a server to stop a run when the engine closes, which must not hang; it can be stopped there too
 _GRACE_S = 4.0  # between SIGTERM and SIGKILL: the processes hold everything in memory and have nothing to save
@@ -208,6 +210,7 @@ class Engine:
     def _make_home(self) -> None:
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         environment = {**processes.flower_environment(self.home), MARK: self._mark, "RAY_USAGE_STATS_ENABLED": "0"}
+        environment.setdefault(RAY_LIMIT, RAY_LIMIT_S)
         for key in ("RAY_ADDRESS", "RAY_REDIS_ADDRESS"):
             environment.pop(key, None)
         if self.profile.ray_address:

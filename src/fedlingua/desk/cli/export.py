@@ -4,6 +4,7 @@ from pathlib import Path
 
 from fedlingua.desk.cli.options import ExportOptions, ModelChoice, RunOption
 from fedlingua.desk.cli.output import Answer, Commands, example, say
+from fedlingua.desk.export.forms import chosen_form
 from fedlingua.desk.translating.models import TrainedModel
 
 commands = Commands()
@@ -22,7 +23,8 @@ def take_away(model: TrainedModel, how: ExportOptions, run: Path | None = None, 
         run: The run's folder; None at a site, which has none.
         backbone: The run's name for the backbone, where the model's settings hold a path.
     """
-    from fedlingua.desk.export.model import export_model  # an unknown form, or an existing folder, is refused without torch
+    chosen_form(how.form, model.settings)  # refused, like an unknown form or an existing folder, before torch is loaded
+    from fedlingua.desk.export.model import export_model
 
     done = export_model(model, how.to, how.form, run, how.force, how.quantization, backbone)
     files = sorted(done.directory.iterdir())

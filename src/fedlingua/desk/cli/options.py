@@ -48,7 +48,10 @@ class ModelChoice:
         wanted = parse_direction(self.direction, "--direction") if self.direction else None
         models = RunModels(run)
         if (self.site is None) == (self.direction is None):
-            raise ConfigError(f"{command} needs either --site or --direction; the run's sites are {', '.join(models.sites)}")
+            what = (
+                f"{command} got --site and --direction; leave one out" if self.site else f"{command} needs --site or --direction"
+            )
+            raise ConfigError(f"{what}; the run's sites are {', '.join(models.sites)}")
         return models.of_direction(wanted) if wanted else models.of_site(self.site or "")
 
 

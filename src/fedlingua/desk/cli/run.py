@@ -83,7 +83,8 @@ def run(
     ] = None,
 ) -> Answer:
     if (experiment is None) == (resume is None):
-        raise BadParameter("give an experiment file, or --resume with a run folder")
+        both = "got an experiment file and --resume, which keeps the run's own settings; leave one out"
+        raise BadParameter(both if resume else "give an experiment file, or --resume with a run folder")
     if resume is not None and (seed is not None or to is not None):
         raise BadParameter("--resume keeps the run's seed and folder; leave --seed and --to out")
     simulated = {"--ray-address": ray_address, "--nodes": nodes, "--profile": profile != "simulation"}
@@ -251,8 +252,9 @@ def _new_folder(experiment: Path, settings: Settings, to: Path | None, server: S
             raise ConfigError(f"{named} {to}: holds a run already; {instead}")
         check_folder_to_write(to, named)
         return to.resolve()
-    stem = f"{experiment.stem}-{settings.method}-{settings.seed}"
     runs = server.runs if server else Path("runs")
+    check_folder_to_write(runs, "--to is not given, and the default")
+    stem = f"{experiment.stem}-{settings.method}-{settings.seed}"
     for folder in (runs / name for name in chain([stem], (f"{stem}-{number}" for number in count(2)))):
         if not folder.exists():
             return folder.resolve()

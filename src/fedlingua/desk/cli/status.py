@@ -9,8 +9,9 @@ from fedlingua.common.terminal import one_line
 from fedlingua.desk import units
 from fedlingua.desk.cli import options
 from fedlingua.desk.cli.output import Answer, Commands, console, example, plain_table, say
-from fedlingua.desk.cli.progress import PROGRESS_FILE, SiteStatus, read_events, tally
+from fedlingua.desk.cli.progress import read_events, tally
 from fedlingua.desk.units import duration
+from fedlingua.runs.events import PROGRESS_FILE, SiteStatus
 from fedlingua.runs.folder import RunFolder, run_about
 
 commands = Commands()

@@ -44,7 +44,8 @@ def translate(
     backbone: Annotated[str, Option(help="With --adapter: path of the backbone, if its name does not lead to it.")] = "",
 ) -> Answer:
     if (run is None) == (adapter is None):
-        raise BadParameter("give --run with a run's folder, or --adapter with an exported one")
+        both = "got --run and --adapter, two models; leave one out"
+        raise BadParameter(both if run else "give --run with a run's folder, or --adapter with an exported one")
     if adapter is not None and whose != ModelChoice():
         raise BadParameter("an exported adapter has its own direction; leave --site and --direction out")
     if backbone and run is not None:

@@ -17,10 +17,11 @@ from fedlingua.common.terminal import one_line
 from fedlingua.desk import units
 from fedlingua.desk.cli.completion import run_folders
 from fedlingua.desk.cli.output import Answer, Commands, console, example, say
-from fedlingua.desk.cli.progress import PROGRESS_FILE, Event, PlainView, Tally, event_line, read_events, tally
+from fedlingua.desk.cli.progress import PlainView, read_events, tally
 from fedlingua.desk.cli.status import headline, last_seen
 from fedlingua.desk.report.read import Round, read_run
 from fedlingua.desk.units import duration
+from fedlingua.runs.events import PROGRESS_FILE, Event, Tally, event_line
 from fedlingua.runs.folder import RunFolder
 
 commands = Commands()

@@ -93,9 +93,10 @@ def _rounds(settings: Settings) -> str:
         size = size if settings.sample_least else share
         how = "with repeats" if settings.sample_replacement else "none twice before all were drawn"
         of = f"over {size} of its training text, {how}"
+    by_round = "; the strategy may set learning rate and passes anew in each round" if settings.strategy else ""
     return (
         f"at most {_number(settings.rounds, 'round')}, each of {_number(settings.local_epochs, 'pass', 'es')} {of}: {settings.optimizer}, "
-        f"learning rate {settings.step_learning_rate:g}, steps of {settings.accumulation} x {batch}"
+        f"learning rate {settings.step_learning_rate:g}, steps of {settings.accumulation} x {batch}{by_round}"
     )
 
 

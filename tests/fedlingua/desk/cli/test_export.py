@@ -71,8 +71,8 @@ def test_an_exported_adapter_translates_as_its_run_line_for_line(run_of: RunOf, 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "export needs either --site or --direction; the run's sites are hospital, court"),
-        (["--site", "hospital", "--direction", "de-fr"], "export needs either --site or --direction"),
+        ([], "export needs --site or --direction; the run's sites are hospital, court"),
+        (["--site", "hospital", "--direction", "de-fr"], "export got --site and --direction; leave one out"),
         (["--site", "hospitl"], "has no site 'hospitl'; did you mean 'hospital'?; it has hospital, court"),
         (["--direction", "defr"], "is not a direction; write source-target"),
         (["--direction", "zh-de"], "no site has source zh or another"),

@@ -1,4 +1,4 @@
-"""What a user can get wrong on the command line: told what, where and what to do, fast, with nothing written.
+"""What a user can get wrong on the command line: told what, where and what to do, within 3 s, with nothing written and no engine started.
 
 Each in this process, and the first of every command as a real one, too, which is timed.
 """
@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ import pytest
 from fedlingua.common.errors import ConfigError
 from fedlingua.desk.check_settings import check_device
 from fedlingua.desk.cli.app import app
+from fedlingua.desk.cli.engine import Engine
 from fedlingua.desk.cli.output import FAILED, USAGE, run_commands
 from tests.commands import leaf_commands
 from tests.gate import cases
@@ -139,6 +141,55 @@ def no_gpu(folder: Path) -> None:
     pytest.skip("this machine has a GPU")
 
 
+OWN = "run small.toml --data . --set "
+FLOWERS = f"{OWN}strategy=flwr.serverapp.strategy:"
+own_file = file(
+    "own.py",
+    """
+from clients.translation import TranslationClient
+from flwr.client import NumPyClient
+from flwr.serverapp.strategy import FedAvg
+from strategies.strategy import SiteStrategy
+
+class Habit(FedAvg):
+    def configure_train(self, server_round, arrays, config, grid):
+        config["lr"] = 0.1
+        return super().configure_train(server_round, arrays, config, grid)
+
+class Ruled(SiteStrategy):
+    rule = staticmethod(lambda updates: updates[0].tensors)
+
+class Plain(NumPyClient):
+    pass
+""",
+)
+
+
+def own(key: str, name: str) -> str:
+    """The command line of a run with a class of `own_file`."""
+    return f"{OWN}{key}=own:{name}"
+
+
+def text_of(name: str, text: str) -> Callable[[Path], None]:
+    """A federation of one site with a text of its own."""
+
+    def put(folder: Path) -> None:
+        file(f"{name}.tsv", text)(folder)
+        file(f"{name}-sites.toml", f'[[site]]\nname = "h"\ndirection = "fr-de"\ntsv = "{name}.tsv"\n')(folder)
+        file(f"{name}.toml", f'federation = "{folder}/{name}-sites.toml"\n')(folder)
+
+    return put
+
+
+swapped = text_of("swapped", "Der Arzt untersucht den alten Mann.\tLe médecin examine le vieil homme.\n" * 60)
+cut_text = text_of("cut", "a\tb\nc\n")
+
+
+def runs_is_a_file(folder: Path) -> None:
+    (folder / "runs").rename(folder / "earlier")
+    file("runs", "")(folder)
+
+
 COMMANDS = leaf_commands(app)
 TMX = '<?xml version="1.0"?>\n<tmx version="1.4"><header/><body>\n<tu><tuv xml:lang="de"><seg>a</seg></tuv>\n</body></tmx>'
 SITE_INIT = "site init --direction de-fr"
@@ -222,7 +273,10 @@ TABLE = [
     ),
     Mistake("run other.toml", "'defr' is not a direction", "bad.toml, site h", "source-target", has=bad_federation),
     Mistake("translate --run runs/done --direction de-xx", "'xx' is not known", "--direction = 'de-xx'", "wanted a BCP-47 code"),
-    Mistake("translate --run runs/done", "either --site or --direction", "translate", "hospital, court"),
+    Mistake("translate --run runs/done", "needs --site or --direction", "translate", "hospital, court"),
+    Mistake(
+        "translate --run runs/done --site court --direction de-fr", "got --site and --direction", "translate", "leave one out"
+    ),
     Mistake("translate --run runs/done --site curt", "no site 'curt'", "runs/done", "did you mean 'court'?"),
     Mistake("score --run runs/done --metric blue", "no metric 'blue'", "metric", "did you mean 'bleu'?"),
     Mistake("score --run runs/done --site hospitl", "no site 'hospitl'", "runs/done", "did you mean 'hospital'?"),
@@ -372,6 +426,31 @@ TABLE = [
     ),
     # What is not installed or not here.
     Mistake("run ja.toml --data .", "packages are not installed", "BLEU into 'ja'", "pip install", has=japanese),
+    # A class of one's own.
+    Mistake(own("strategy", "Habits"), "own has no 'Habits'", "strategy = 'own:Habits'", "did you mean 'Habit'?", has=own_file),
+    Mistake(own("strategy", "Habit"), "config has lr", "strategy = 'own:Habit'", "did you mean 'learning-rate'?", has=own_file),
+    Mistake(own("strategy", "Ruled"), "has a rule", "'own:Ruled'", "strategies.methods.fed_mean.FedMean", has=own_file),
+    Mistake(own("client", "Plane"), "own has no 'Plane'", "client = 'own:Plane'", "did you mean 'Plain'?", has=own_file),
+    Mistake(own("client", "Plain"), "wanted a subclass of clients.site_client", "'own:Plain'", "TranslationClient", has=own_file),
+    Mistake(
+        own("client", "Plain"), "cannot import 'own'", "own.py", "mend the SyntaxError", has=file("own.py", "class Plain(:\n")
+    ),
+    Mistake(f"{OWN}strategy=Krum", "is not known", "strategy = 'Krum'", "'flwr.serverapp.strategy:Krum' for a class of Flower's"),
+    Mistake(f"{FLOWERS}FedMedain", "has no 'FedMedain'", "flwr.serverapp.strategy", "did you mean 'FedMedian'?"),
+    Mistake(f"{FLOWERS}'FedAvg(fraction_train=0.5)'", "how many sites", "fraction_train", "sites-per-round = 0.5"),
+    Mistake(
+        f"{FLOWERS}FedMedian --set aggregation=fed-avg", "a rule of its own", "aggregation = 'fed-avg'", "leave it 'fed-mean'"
+    ),
+    # Text that a run could not use.
+    Mistake("run swapped.toml --data .", "columns are swapped", "site h", "give the direction de-fr", has=swapped),
+    Mistake("run cut.toml --data .", "got 1 column(s)", "cut.tsv, line 2", "mend the line", has=cut_text),
+    # What cannot be written, or not in this form.
+    Mistake("run small.toml --data . --to /proc/run", "cannot be written", "--to /proc/run", "another path"),
+    Mistake("run small.toml --data .", "runs: is a file", "--to is not given", "give a folder", has=runs_is_a_file),
+    Mistake("pretrain recipe.toml --to /proc/model", "cannot be written", "--to /proc/model", "another path"),
+    Mistake("report runs/done --keep /proc/page", "cannot be written", "--keep /proc/page", "another path"),
+    Mistake("export --run runs/done --site court --to x --form peft", "peft has no form", "--form peft", "choose --form adapter"),
+    Mistake("run small.toml --resume runs/killed", "an experiment file and --resume", "--resume", "leave one out", USAGE),
     # Columns and keys.
     Mistake("corpus check de-fr.tsv --direction fr-de", "columns are swapped | 82% of", "de-fr.tsv", "give the direction de-fr"),
     Mistake(
@@ -428,15 +507,20 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Mi
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", ["fedlingua"])
+    monkeypatch.setattr("fedlingua.desk.check_settings.APP_DIR", folder)
+    started = list[Engine]()
+    monkeypatch.setattr(Engine, "__enter__", started.append)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
 
     def answered(mistake: Mistake) -> Answered:
         words = shlex.split(mistake.arguments)
         if (folder / "missing").is_dir():
             return fedlingua(words, folder, PYTHONSAFEPATH="1")
-        out, err = io.StringIO(), io.StringIO()
+        out, err, began = io.StringIO(), io.StringIO(), time.process_time()
         with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
             run_commands(app, words)
+        assert time.process_time() - began < 3
+        assert not started
         return Answered(int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
     yield answered

@@ -15,7 +15,8 @@ from rich.console import Console
 
 from fedlingua.desk.cli import progress
 from fedlingua.desk.cli.engine import RunStatus
-from fedlingua.desk.cli.progress import PlainView, Tally, Watch, event_line, follow, tally, view_on
+from fedlingua.desk.cli.progress import PlainView, Watch, follow, tally, view_on
+from fedlingua.runs.events import Tally, event_line
 
 
 def watch(run_dir: Path, poll: Callable[[], RunStatus], console: Console, interval_s: float) -> RunStatus:
@@ -33,7 +34,7 @@ def write(run_dir: Path, *events: dict[str, Any], rest: str = "") -> None:
 
 
 def round_end(number: int, dev_loss: float | None, seconds: float) -> dict[str, Any]:
-    sizes = {"seconds": seconds, "uplink_bytes": 98760}
+    sizes = {"seconds": seconds, "uplink_bytes": 98760, "downlink_bytes": 1234567}
     return {"event": "round", "round": number, "rounds": 4, "dev_loss": dev_loss, **sizes}
 
 
@@ -53,9 +54,8 @@ EVENTS: list[dict[str, Any]] = [
 LINES = [
     "8 sites in [3] clusters",
     "train of round 1: site court failed: out of  memory",
-    "round 1/4, dev loss 2.5000, 98.76 kB sent, 20.0 s, 1 min 00 s left",
-    "round 2/4, 98.76 kB sent, 50.0 s, 1 min 40 s left",
-    "round 2/4, dev loss 2.2500",
+    "round 1/4, dev loss 2.5000, 98.76 kB up, 1.23 MB down, 20.0 s, 1 min 00 s left",
+    "round 2/4, dev loss 2.5000 after round 1, 98.76 kB up, 1.23 MB down, 50.0 s, 1 min 40 s left",
     "court: trains alone, at most 8 passes, 1 min 40 s left",
 ]
 

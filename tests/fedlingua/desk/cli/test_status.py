@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from fedlingua.common.errors import RunError
-from fedlingua.desk.cli.progress import SiteStatus, read_events, tally
+from fedlingua.desk.cli.progress import read_events, tally
 from fedlingua.desk.cli.status import status
+from fedlingua.runs.events import SiteStatus
 from fedlingua.runs.folder import RunFolder
 
 

@@ -203,8 +203,8 @@ def test_options_of_decoding_are_the_runs_unless_given(finished_run: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "either --site or --direction"),
-        (["--site", "hospital", "--direction", "de-fr"], "either --site or --direction"),
+        ([], "needs --site or --direction"),
+        (["--site", "hospital", "--direction", "de-fr"], "got --site and --direction; leave one out"),
         (["--site", "hospitl"], "no site 'hospitl'; did you mean 'hospital'"),
         (["--direction", "de-xx"], "language = 'xx' is not known"),
         (["--direction", "fi-de"], "no site has source fi or another of Finnic"),

@@ -196,9 +196,9 @@ def test_a_run_is_followed_from_before_its_folder_is_there_to_its_end(
     else:
         assert "\x1b" not in shown
         assert [line for line in shown.splitlines() if line.startswith("round ")] == [
-            "round 0/16, dev loss 4.0000, 1.00 kB sent, 10.0 s, 2 min 40 s left",
-            "round 1/2, dev loss 3.0000, 1.00 kB sent, 10.0 s, 10 s left",
-            "round 2/2, dev loss 2.2500, 1.00 kB sent, 10.0 s",
+            "round 0/16, dev loss 4.0000, 1.00 kB up, 10.0 s, 2 min 40 s left",
+            "round 1/2, dev loss 3.0000, 1.00 kB up, 10.0 s, 10 s left",
+            "round 2/2, dev loss 2.2500, 1.00 kB up, 10.0 s",
         ]
 
 
