@@ -107,7 +107,9 @@ class SimulatedNode:
 
     def warn(self, texts: Iterable[str]) -> None:
         """Warn of the sites' text: in the run folder; a deployed node in its own log, as no character of a text may leave it."""
-        RunFolder(run_directory(self.settings, self._run_id)).warn(texts)
+        folder = RunFolder(run_directory(self.settings, self._run_id))
+        if folder.directory.is_dir():
+            folder.warn(texts)
 
     def consent(self, site: str, run: str) -> Consent:
         """Return what the site permits."""

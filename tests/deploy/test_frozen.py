@@ -13,7 +13,7 @@ import pytest
 
 from fedlingua.desk.cli.progress import read_events
 from fedlingua.desk.processes import free_port
-from tests.deploy.test_guide import SITES, Institution, commands, each, introduce, told_to
+from tests.deploy.test_guide import SITES, Institution, commands, each, pass_on, told_to, write_text
 
 FREEZES_S = (30.0, 90.0)
 """In the training of round 1, 2, and so on."""
@@ -38,30 +38,33 @@ def freeze(site: Institution, runs: Path, over: threading.Event) -> None:
 @pytest.mark.slow  # minutes of waiting, by its nature
 @pytest.mark.timeout(1800)
 def test_a_site_that_was_frozen_is_asked_again_and_misses_no_round(tmp_path: Path) -> None:
-    fleet, control, experiment = free_port(), free_port(), tmp_path / "three-sites.toml"
-    experiment.write_text(EXPERIMENT)
-    there = {
-        "server.example.org:9092": f"127.0.0.1:{fleet}",
-        "server.example.org": "127.0.0.1",
-        "three-sites.toml": str(experiment),
-        "site approve": "site approve --yes",
-        "court.join.toml ": "",
-    }
-    server = Institution(tmp_path / "server", there)
-    sites = {name: Institution(tmp_path / name, {**there, "hospital": name, "de-fr": way}) for name, way in SITES.items()}
-    init, start, add, run = commands("server")
-    _, own_init, _, approve, own_start, *_ = commands("hospital")
+    fleet, control = free_port(), free_port()
+    server = Institution(tmp_path / "server", {"court.join.toml ": ""})
+    sites = {name: Institution(tmp_path / name, {"hospital": name, "de-fr": way}) for name, way in SITES.items()}
+    init, start, run = commands("server")
+    own_init, own_start, _ = commands("hospital")
     over = threading.Event()
     thread = threading.Thread(target=freeze, args=(sites["school"], server.folder / "server" / "runs", over))
     try:
         server.give(init)
         file = server.folder / "server" / "server.toml"
         file.write_text(file.read_text().replace("0.0.0.0:9092", f"127.0.0.1:{fleet}").replace(":9093", f":{control}"))
+        (server.folder / "server" / "experiment.toml").write_text(EXPERIMENT)
+        for name, site in sites.items():
+            write_text(name, site.folder)
+            site.give(own_init)
+            with (site.folder / "site" / "site.toml").open("a") as of_site:
+                of_site.write("min-dev = 10\nmin-test = 10\n")
+            pass_on(site.folder / "site" / f"{name}.join.toml", server.folder / f"{name}.join.toml")
         server.give(start)
         server.wait_for("serving")
-        introduce(server, sites, (own_init,), add)
-        each(sites, approve)
+        invitation = server.folder / "server" / "invitation.toml"
+        for name, site in sites.items():
+            server.wait_for(f"site {name} may join")
+            pass_on(invitation, site.folder / "site" / "invitation.toml", ("server.example.org", "127.0.0.1"))
         each(sites, own_start)
+        for site in sites.values():
+            site.wait_for("SuperNode ID")
         thread.start()
         server.give(run, timeout_s=1500)
     finally:

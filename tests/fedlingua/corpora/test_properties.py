@@ -10,7 +10,7 @@ SLOW = {"dataset": 5}
 """The library behind it takes a tenth of a second to look at a folder."""
 
 
-@pytest.mark.parametrize("kind", FILE_FORMATS)
+@pytest.mark.parametrize("kind", [kind for kind in FILE_FORMATS if kind != "csv"])  # which the generator does not write
 def test_every_generated_corpus_is_accounted_for_or_refused(kind: str) -> None:
     @settings(max_examples=SLOW.get(kind, 60))
     @given(generated(kind))

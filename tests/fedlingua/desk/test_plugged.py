@@ -14,7 +14,7 @@ from fedlingua.desk.cli import lazy
 from fedlingua.desk.cli.app import COMMANDS, app
 
 ROOT = Path(__file__).parents[3]
-ORDER = """run suite pretrain translate export serve score compare personalize report status watch track doctor backbone
+ORDER = """init run suite pretrain translate export serve score compare personalize report status watch track doctor backbone
 bundle corpus audit finetune server site"""
 LOADED = "print([name for name in sys.modules if name.startswith(('fedlingua_lab', 'fedlingua_lab.cli.suite'))])"
 

@@ -18,6 +18,7 @@ PAPERS = {
     "rounds": 5,
     "batch-size": 8,
     "accumulation": 16,
+    "group-by-length": False,
     "learning-rate": 0.0,
     "adapter.dim": 64,
     "max-tokens": 256,
@@ -92,7 +93,14 @@ def test_metasend_has_a_setting_of_its_own() -> None:
         "robust.max-share": 1.0,
         "robust.max-ratio": 0.0,
     }
-    keys |= {"batch-size": 2, "accumulation": 1, "learning-rate": 0.005, "aggregation": "fed-avg", "method": "metasend-g"}
+    keys |= {
+        "group-by-length": False,
+        "batch-size": 2,
+        "accumulation": 1,
+        "learning-rate": 0.005,
+        "aggregation": "fed-avg",
+        "method": "metasend-g",
+    }
     settings = settings_from({**default_run_config(), **keys})
     assert not unlike_the_paper(settings, METASEND)
     assert not unlike_the_paper(replace(settings, method="centralized-model", rounds=50), METASEND)

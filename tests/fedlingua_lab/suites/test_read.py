@@ -21,6 +21,7 @@ send.code = "none"
 rounds = 5
 batch-size = 8
 accumulation = 16
+group-by-length = false
 learning-rate = 0.0
 adapter.dim = 64
 max-tokens = 256

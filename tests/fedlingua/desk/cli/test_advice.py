@@ -24,6 +24,7 @@ Step = str | Callable[[], object]
 SERVER = "server init --to server --host a.example.org"
 SITE = "site init --name clinic --direction de-fr --tsv good.tsv"
 RUN = "run small.toml"
+NINE = Path(__file__).parents[4] / "experiments/federations/phrasebook_nine.toml"
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ TABLE = [
     Advice(
         "run federation.toml",
         "name it in an experiment file: federation = 'federation.toml'",
-        (edit("small.toml", 'federation = "demo"', "federation = 'federation.toml'"), RUN),
+        (edit("small.toml", f'federation = "{NINE}"', "federation = 'federation.toml'"), RUN),
     ),
 ]
 
@@ -165,7 +166,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for side, language in zip(("de", "fr"), (left, right), strict=True):
             Path(f"{name}.{side}").write_text("".join(f"{line}\n" for line in text[language]))
     Path("text.dat").write_text(Path("good.tsv").read_text())
-    Path("small.toml").write_text('federation = "demo"\nbackbone = "demo"\n')
+    Path("small.toml").write_text(f'federation = "{NINE}"\nbackbone = "demo"\n')
     Path("folder.toml").write_text('backbone = "/models/ours"\n')
     Path("federation.toml").write_text('name = "f"\n[[site]]\nname = "clinic"\ndirection = "de-fr"\ntsv = "good.tsv"\n')
     Path("empty.toml").write_text("")

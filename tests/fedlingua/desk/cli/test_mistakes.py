@@ -322,7 +322,7 @@ TABLE = [
         has=cut_pairs,
     ),
     # Runs that are not whole, not over, or of another version.
-    Mistake("run --resume runs/done", "is completed", "runs/done", "start another run"),
+    Mistake("run --resume runs/done", "is completed", "runs/done", "--set rounds=N"),
     Mistake("run --resume runs/killed --seed 3", "keeps the run's seed", "--resume", "leave --seed and --to out", USAGE),
     Mistake("run --resume runs/empty", "no run.json", "runs/empty", "give a folder that a run has made"),
     Mistake("run --resume runs/cut", "is not JSON", "runs/cut/run.json", "restore it, or run again"),

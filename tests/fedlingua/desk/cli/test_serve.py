@@ -48,7 +48,7 @@ def served(run: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], str]]
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
-        line = process.stderr.readline()
+        line = next(line for line in process.stderr if not line.startswith("warning: "))
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+: 4 sites of .*; Ctrl-C ends it\n", line), line + process.stderr.read()
         yield process, line.partition(": ")[0]
     finally:

@@ -230,7 +230,7 @@ def test_what_a_site_was_not_delivered_comes_from_its_clusters(run_of: RunOf, tm
         ),
         ("adapters", "ctranslate2", r"cannot be merged into the backbone"),
         ("full", "adapter", r"the whole model trained.*choose --form transformers or ctranslate2"),
-        ("controllers", "peft", r"the whole model trained.*choose --form transformers or ctranslate2"),
+        ("controllers", "peft", r"trained all of the model.s weights.*choose --form transformers or ctranslate2"),
         ("encoder-full", "ctranslate2", r"trained an encoder, which translates nothing; choose --form transformers"),
         ("encoder-adapters", "transformers", r"cannot be merged.*choose --form adapter, or train"),
         ("base", "", r"method base trains nothing, so there is nothing to export but its backbone"),
