@@ -14,8 +14,7 @@ import pytest
 
 from fedlingua.common.errors import RunError
 from fedlingua.desk import pace, processes
-from fedlingua.desk.cli.attempt import RAY_IS_LATE
-from fedlingua.desk.cli.engine import RAY_LIMIT, Engine, RunStatus
+from fedlingua.desk.cli.engine import Engine, RunStatus
 from fedlingua.desk.cli.profile import Profile
 
 SIMULATION = Profile("simulation", ":local:")
@@ -217,40 +216,6 @@ def test_an_exception_while_a_run_is_going_leaves_nothing_and_another_engine_goe
         if program.poll() is None:
             program.terminate()
             program.wait(30)
-
-
-LATE = """
-import os
-from pathlib import Path
-
-from ray._private import services
-
-
-def late(runtime_env):
-    program = Path(__file__).with_name("raylet.sh")
-    program.write_text(f'#!/bin/sh\\nsleep 40\\nexec {services.RAYLET_EXECUTABLE} "$@"\\n')
-    program.chmod(0o755)
-    services.RAYLET_EXECUTABLE = str(program)
-    return runtime_env
-"""
-
-
-@pytest.mark.slow  # Ray's own limit is 30 s
-@pytest.mark.parametrize(("limit_s", "outcome"), [(None, "completed"), ("1", "failed")])
-def test_a_ray_that_is_late_has_its_time_and_without_it_is_the_cause(
-    app_dir: Path, user_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_s: str | None, outcome: str
-) -> None:
-    (tmp_path / "late_raylet.py").write_text(LATE, encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("RAY_RUNTIME_ENV_HOOK", "late_raylet.late")
-    if limit_s:
-        monkeypatch.setenv(RAY_LIMIT, limit_s)
-    else:
-        monkeypatch.delenv(RAY_LIMIT, raising=False)
-    with Engine(app_dir, tmp_path / "home", SIMULATION) as engine:
-        run_id = engine.submit({"folder": str(tmp_path)}, 2)
-        assert finish(engine, run_id).outcome == outcome
-        assert (RAY_IS_LATE in engine.log_tail(run_id)) == (outcome == "failed")
 
 
 def test_a_superlink_that_cannot_start_says_why(app_dir: Path, user_home: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from fedlingua.common.errors import ConfigError, CorpusError, RunError
 from fedlingua.corpora.sites import Federation
 from fedlingua.desk.cli.app import app
-from fedlingua.desk.cli.engine import MARK
+from fedlingua.desk.cli.engine import MARK, RAY_LIMIT
 from fedlingua.desk.cli.run import check_experiment, run
 from fedlingua.desk.deployment.server_file import ServerFile, add_site, init_server
 from fedlingua.desk.experiment import read_experiment
@@ -144,6 +144,55 @@ def test_a_run_that_is_killed_and_resumed_ends_whole_and_equals_the_rounds_in_on
     rendered = CliRunner().invoke(app, ["report", str(folder.directory)])
     assert rendered.exit_code == 0
     assert "hospital" in rendered.output
+
+
+LATE = """
+import os
+from pathlib import Path
+
+from ray._private import services
+
+HERE = Path(__file__).parent
+
+
+def late(runtime_env):
+    with (HERE / "starts").open("a") as starts:
+        starts.write("x")
+    if len((HERE / "starts").read_text()) <= int(os.environ["LATE_STARTS"]):
+        program = HERE / "raylet.sh"
+        program.write_text(f'#!/bin/sh\\nsleep 40\\nexec {services.RAYLET_EXECUTABLE} "$@"\\n')
+        program.chmod(0o755)
+        services.RAYLET_EXECUTABLE = str(program)
+    return runtime_env
+"""
+
+
+@pytest.mark.slow  # Ray waits 30 s at least
+@pytest.mark.parametrize(
+    ("limit", "late", "starts"),
+    [({}, 1, 1), ({RAY_LIMIT: "1"}, 1, 2), ({RAY_LIMIT: "1"}, 9, 2)],
+    ids=["waited-for", "started-again", "given-up"],
+)
+def test_a_ray_that_is_late_is_waited_for_then_started_again_then_the_cause(
+    experiment, tmp_path, monkeypatch, limit, late, starts
+):
+    (tmp_path / "hook").mkdir()
+    (tmp_path / "hook" / "late_ray.py").write_text(LATE, encoding="utf-8")
+    monkeypatch.delenv(RAY_LIMIT, raising=False)
+    hook = {"PYTHONPATH": str(tmp_path / "hook"), "RAY_RUNTIME_ENV_HOOK": "late_ray.late", "LATE_STARTS": str(late), **limit}
+    for name, value in hook.items():
+        monkeypatch.setenv(name, value)
+    done = finished(command("run", experiment, "--to", tmp_path / "run", "--set", "rounds=1"), tmp_path)
+    shown = done.stdout + done.stderr
+    assert (tmp_path / "hook" / "starts").read_text() == starts * "x", shown
+    assert shown.count("it is started again") == starts - 1
+    if late == 1:
+        assert done.returncode == 0, shown
+        assert f"report: {tmp_path / 'run' / 'report.html'}" in shown
+    else:
+        assert done.returncode == 1
+        assert "error: the run failed: Ray, which simulates the sites, did not start in 2 tries" in shown.splitlines()[-1]
+        assert "Traceback" not in shown
 
 
 @pytest.mark.slow
