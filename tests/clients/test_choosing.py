@@ -474,8 +474,7 @@ def test_the_last_phase_is_estimated_after_every_round_and_each_site_tells_its_s
     events = [json.loads(line) for line in (folder.directory / "progress.jsonl").read_text().splitlines()]
     rounds = [event for event in events if event["event"] == "round"]
     assert [event["round"] for event in rounds] == [0, 1, 2]
-    assert all(event["last_phase_s"] >= 0 for event in rounds)
-    assert rounds[-1]["last_phase_s"] > 0
+    assert all(event["last_phase_s"] > 0 for event in rounds[1:])  # round 0 trains nothing, so nothing follows from its time
     for site in ("hospital", "court"):
         steps = [event for event in events if event["event"] == "site" and event["site"] == site]
         told = " ".join(event["text"] for event in steps)

@@ -80,8 +80,8 @@ class TsvFile(Corpus[Pair]):
             width = width or len(columns)
             if len(columns) < wanted:
                 raise CorpusError(
-                    f"{self.path}, line {number}: got {len(columns)} column(s), wanted {wanted} separated by "
-                    f"{'commas' if _is_csv(self.path) else 'TAB'}; mend the line, or give columns"
+                    f"{self.path}, line {number}: got {len(columns)} column(s), wanted {wanted}"
+                    f"{'' if _is_csv(self.path) else ' separated by TAB'}; mend the line, or give columns"
                 )
             if len(columns) != width:
                 raise CorpusError(

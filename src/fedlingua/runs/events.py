@@ -100,11 +100,8 @@ class Tally:
                 case "site":
                     self.working = f"{event['site']}: {event['text']}"
                     site = self.sites.setdefault(str(event["site"]), SiteStatus())
-                    site.step, site.seen, site.done = (
-                        str(event["text"]),
-                        float(event["time"]),
-                        float(event.get("done") or site.done),
-                    )
+                    site.step, site.seen = str(event["text"]), float(event["time"])
+                    site.done = float(event.get("done") or site.done)
                 case "note":
                     return isinstance(event.get("text"), str)
                 case other:

@@ -234,17 +234,16 @@ def _check_rounds(directory: Path, run: Mapping[str, Any], settings: Settings) -
     said = f"{directory}: rounds = {settings.rounds} (was {before})"
     if settings.rounds < done:
         raise RunError(f"{said}, and {done} rounds are done; give {done} or more")
-    spans, steps = "every round's {} follows from the number of all", settings.optimized_by != "none"
+    falls = settings.optimized_by != "none" and settings.server_schedule == "cosine"
     stopped = settings.patience and run.get("status") == "completed" and done < before
-    reasons = {
-        f"schedule = {settings.schedule!r}": settings.schedule in ("linear", "cosine") and spans.format("rate"),
-        f"server.schedule = {settings.server_schedule!r}": steps
-        and settings.server_schedule == "cosine"
-        and spans.format("rate"),
-        f"dp.epsilon = {settings.dp_epsilon:g}": settings.trains_privately and spans.format("noise"),
-        f"patience = {settings.patience}": stopped and f"the run stopped after round {done}, and would again",
-    }
-    if why := "; ".join(f"{key}: {reason}" for key, reason in reasons.items() if reason):
+    rate, noise = (f"every round's {what} follows from the number of all" for what in ("rate", "noise"))
+    reasons = [
+        (settings.schedule in ("linear", "cosine"), f"schedule = {settings.schedule!r}: {rate}"),
+        (falls, f"server.schedule = {settings.server_schedule!r}: {rate}"),
+        (settings.trains_privately, f"dp.epsilon = {settings.dp_epsilon:g}: {noise}"),
+        (stopped, f"patience = {settings.patience}: the run stopped after round {done}, and would again"),
+    ]
+    if why := "; ".join(reason for holds, reason in reasons if holds):
         raise RunError(f"{said}, but under {why}; begin another run with this one's model instead: --set start-from={directory}")
 
 

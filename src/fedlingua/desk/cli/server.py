@@ -11,7 +11,7 @@ from typing import Annotated
 from typer import Argument, BadParameter, Option, prompt
 
 from fedlingua.common.errors import ConfigError, DeploymentError, FedlinguaError, RunError
-from fedlingua.common.files import APP_DIR, held
+from fedlingua.common.files import APP_DIR, held, read_toml
 from fedlingua.common.languages import nearest
 from fedlingua.consent.keys import key_fingerprint, read_public_key
 from fedlingua.corpora.sites import read_federation
@@ -88,7 +88,7 @@ def _add(server: ServerFile, join_files: Iterable[Path]) -> list[str]:
 
 def _invite(server: ServerFile) -> None:
     """Write the invitation of a server that has sites and an experiment."""
-    if server.experiment.is_file() and "[[site]]" in server.federation.read_text(encoding="utf-8"):
+    if server.experiment.is_file() and read_toml(server.federation).get("site"):
         from fedlingua.desk.students.fetch import have_student
 
         file, changed = write_invitation(server)
