@@ -30,19 +30,20 @@ from fedlingua.exchange.held import NotHeldError, digest_of
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import Task, Threshold
 from fedlingua.exchange.records import from_record, opened, pack, to_record
+from fedlingua.exchange.selected import selection_of
 from fedlingua.exchange.tensors import NamedTensors
+from fedlingua.layers.layer import Outgoing
+from fedlingua.layers.selection import SiteSelection
 from fedlingua.privacy.fixed_point import COUNTERS_PART, UNSENT
 from fedlingua.runs.folder import code_hash
-from fedlingua.selection.masks import selection_of
 from fedlingua.settings.checks import for_round, settings_from
 from fedlingua.settings.config import Settings
 from fedlingua.settings.own_code import check_arguments, named_class
 
 if TYPE_CHECKING:
-    from clients.secure_sum import SecureSite
-    from clients.selection import Sent
     from clients.site_client import SiteClient
     from fedlingua.exchange.trainable import Trainable
+    from fedlingua.layers.secure_site import SecureSite
 
 app = ClientApp()
 _log = logging.getLogger("fedlingua.client")
@@ -255,15 +256,12 @@ def _of_sum(message: Message) -> dict[str, Any]:
 
 def _secure(task: Task, node: Node) -> "SecureSite":
     """Return the site's side of the secure sums; raise ExchangeError if the run has none."""
-    from clients.secure_sum import SecureSite
+    from fedlingua.layers.secure_site import SecureSite
 
     if not node.settings.sums_securely:
         raise ExchangeError("asked about a secure sum, but privacy.sum = 'plain' in this run")
-    least = node.guard.file.limits.min_cluster if node.guard else node.settings.privacy_min_cluster
-    if node.settings.shares_noise:  # a sum of fewer sites would have less than the whole noise
-        least = max(least, node.settings.privacy_min_cluster)
     temperature = node.settings.sampling_temperature
-    return SecureSite(node.directory(task.site, task.run), task, least, node.trust, temperature)
+    return SecureSite(node.directory(task.site, task.run), task, node.least_sites, node.trust, temperature)
 
 
 # --- A round ------------------------------------------------------------------------------------------------------------
@@ -277,45 +275,13 @@ def train(message: Message, node: Node) -> RecordDict:
     received = client.received.receive(message.content)
     dev = None if task.measure is None else client.measure(received, replace(task, round=task.measure))
     update, sums = client.train(received, task)
-    if client.settings.sums_securely:
-        from fedlingua.privacy.noise_shares import planned
-
-        in_shares = client.settings.shares_noise
-        masked = _secure(task, node).mask_update(
-            client.clipped if in_shares else update,
-            received,
-            client.trainable.tensor_set,
-            sums=sums,
-            dev=dev or {} if client.settings.sums_scores else {},
-            asked=_of_sum(message),
-            seed=client.settings.seed,
-            size=sum(len(text.splits["train"]) for text in client.texts.values()),
-            measured=received if task.measure else {},  # round 0 is the published backbone, whatever came
-            plan=partial(planned, client.settings) if in_shares else None,
-        )
-        reply = _reply(task, arrays=masked)
-    elif client.settings.selected_by != "all":
-        from clients.selection import SiteSelection
-
-        sent, seconds = SiteSelection(client).select(update, received, task)
-        theta = {} if sent.theta is None else {protocol.THETA: sent.theta}
-        reply = _with_sent(_reply(task, {**sums, **seconds, **theta}), sent)
-    else:
-        whole = client.settings.code_up.method == "none"
-        arrays = pack(update, client.trainable.tensor_set) if whole else to_record(client.coded(update, received, task))
-        reply = _reply(task, sums)
-        reply[protocol.ARRAYS] = arrays
-    if dev is not None and not client.settings.sums_scores:
-        reply[protocol.MEASURED] = MetricRecord(dict(dev))
-    return reply
+    return _sent(task, client, Outgoing(message.content, update, received, sums, dev))
 
 
 @app.train("probe")
 @_answered
 def probe(message: Message, node: Node) -> RecordDict:
     """Train one round and store the update until the server has computed the threshold from all sites' losses."""
-    from clients.selection import SiteSelection
-
     task, client = _client_to_train(message.content.config_records, node)
     received = client.received.receive(message.content)
     update, sums = client.train(received, task)
@@ -326,12 +292,21 @@ def probe(message: Message, node: Node) -> RecordDict:
 @_answered
 def send(message: Message, node: Node) -> RecordDict:
     """Send the part of the stored update that the round's threshold selects."""
-    from clients.selection import SiteSelection
-
     task, client = _client(message.content.config_records, node)
     theta = Threshold.of(message.content.config_records[protocol.THRESHOLD]).theta
-    sent, seconds = SiteSelection(client).send(task, theta, _network(message))
-    return _with_sent(_reply(task, seconds), sent)
+    return _sent(task, client, SiteSelection(client).send(message.content, task, theta, _network(message)))
+
+
+def _sent(task: Task, client: "SiteClient", going: Outgoing) -> RecordDict:
+    """Return the reply with what a site's layers send of its update."""
+    going = client.layers.update(client, task, going)
+    reply = _reply(task, going.sums)
+    chosen = client.trainable.tensor_set
+    reply[protocol.ARRAYS] = pack(going.update, chosen) if going.arrays is None else to_record(going.arrays)
+    if going.dev is not None:
+        reply[protocol.MEASURED] = MetricRecord(dict(going.dev))
+    reply.update(going.records)
+    return reply
 
 
 @app.evaluate()
@@ -340,12 +315,11 @@ def evaluate(message: Message, node: Node) -> RecordDict:
     """Measure the dev loss of the model that the site would use now; if asked, also the loss's slope with respect to the threshold."""
     task, client = _client(message.content.config_records, node)
     received = client.received.receive(message.content)
-    if client.settings.sums_scores:
-        sums, about = client.measure(received, task), (client.trainable.tensor_set, _of_sum(message))
-        return _reply(task, arrays=_secure(task, node).mask_dev_loss(sums, received, *about))
-    reply = _reply(task, client.measure(received, task))
+    sums = client.measure(received, task)
+    if hidden := client.layers.hide("evaluate", client, task, message.content, received, sums):
+        return _reply(task, arrays=hidden)
+    reply = _reply(task, sums)
     if protocol.THRESHOLD in message.content:
-        from clients.selection import SiteSelection
         from clients.threshold_slope import dev_batches, threshold_slope
 
         if not client.settings.learns_threshold:
@@ -371,9 +345,8 @@ def finish(message: Message, node: Node) -> RecordDict:
     finished = client.finish(received, task.round, task.own)
     if node.guard and node.settings.trains_privately:
         finished = {name: scores.of_federation() for name, scores in finished.items()}
-    if node.settings.sums_scores:
-        about = client.trainable.tensor_set, _of_sum(message)
-        return _reply(task, arrays=_secure(task, node).mask_scores(node.settings.task, finished, received, *about))
+    if hidden := client.layers.hide("finish", client, task, message.content, received, finished):
+        return _reply(task, arrays=hidden)
     for name, scores in finished.items():
         for field, prefix in protocol.SCORES_PREFIXES.items():
             if (sums := getattr(scores, field)) is not None:
@@ -400,7 +373,8 @@ def _client(records: Records, node: Node) -> "tuple[Task, SiteClient]":
     about = task.site, texts, _trainable(node.settings), settings, folder, node.base_results
     client = client_class(node.settings)(*about)
     client.note = partial(node.note, task.site)
-    client.ledger = node.consent(task.site, task.run).ledger
+    client.ledger, client.trust = node.consent(task.site, task.run).ledger, node.trust
+    client.least_sites = node.least_sites
     return task, client
 
 
@@ -449,13 +423,6 @@ def _reply(
     if secure is not None:
         records[protocol.SECURE] = ConfigRecord(dict(secure))
     return records
-
-
-def _with_sent(reply: RecordDict, sent: "Sent") -> RecordDict:
-    reply[protocol.ARRAYS] = to_record(sent.arrays)
-    if sent.deviations is not None:
-        reply[protocol.DEVIATIONS] = to_record({protocol.DEVIATIONS: sent.deviations})
-    return reply
 
 
 def _check_text(node: Node, texts: Mapping[str, SiteText]) -> None:

@@ -30,7 +30,7 @@ from fedlingua.runs.folder import RunFolder, run_directory
 from fedlingua.settings.config import Settings
 
 if TYPE_CHECKING:
-    from clients.secure_sum import Trust
+    from fedlingua.layers.secure_site import Trust
 
 _log = logging.getLogger("fedlingua.client")
 _READ: dict[str, tuple[Any, Mapping[str, SiteText]]] = {}
@@ -73,6 +73,11 @@ class SimulatedNode:
     """
 
     guard, trust = None, None  # nothing leaves the machine
+
+    @property
+    def least_sites(self) -> int:
+        """The fewest sites of whose sum a site takes part in."""
+        return self.settings.privacy_min_cluster
 
     def __init__(self, settings: Settings, context: Context) -> None:
         self.settings, self._run_id, self.base_results = settings, context.run_id, cache.base_results_dir()
@@ -165,8 +170,14 @@ class DeployedNode:
         return Consent(self._file.raw_gradients, SystemRandom(), self._file.ledger(site))
 
     @property
+    def least_sites(self) -> int:
+        least = self._file.limits.min_cluster
+        # A sum of fewer sites would have less than the whole noise.
+        return max(least, self.settings.privacy_min_cluster) if self.settings.shares_noise else least
+
+    @property
     def trust(self) -> "Trust | None":
-        from clients.secure_sum import Trust
+        from fedlingua.layers.secure_site import Trust
 
         asks = self._file.limits.settings == "approved"
         return None if self._file.insecure else Trust(self._file.key, approved(self._file.approvals) if asks else None)

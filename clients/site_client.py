@@ -23,9 +23,6 @@ import torch
 from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 
-from clients.private_training import PrivateTraining
-from clients.received import ReceivedFiles
-from clients.round_files import RoundFiles
 from fedlingua.common.errors import ExchangeError
 from fedlingua.common.files import json_hash
 from fedlingua.consent.ledger import Ledger
@@ -33,14 +30,15 @@ from fedlingua.corpora.split import Split
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.sums import Scores
 from fedlingua.evaluation.text_metrics import Counts
-from fedlingua.exchange.coding.change import encode_change
-from fedlingua.exchange.coding.coder import generator_of
 from fedlingua.exchange.delivery import Second, deliver
-from fedlingua.exchange.joined import Numbers, join
+from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import START, Stage, Task
+from fedlingua.exchange.received import ReceivedFiles
+from fedlingua.exchange.round_files import RoundFiles
 from fedlingua.exchange.tensor_sets import read_joined, read_tensors, write_tensors
 from fedlingua.exchange.tensors import NOTHING, NamedTensors, Tensors, check_tensors
 from fedlingua.exchange.trainable import Trainable
+from fedlingua.layers.order import layers_of
 from fedlingua.personalization.choice import BASE, FEDERATION
 from fedlingua.personalization.phase import CHOOSING, Kept, SiteModel, choose_model
 from fedlingua.personalization.phase import FOLDER as CHOICE
@@ -81,17 +79,22 @@ class SiteClient(NumPyClient):
         self.site, self.texts, self.trainable, self.settings = site, texts, trainable, settings
         self.folder, self.base_results = folder, base_results
         self.own_rounds, self.optimizers = RoundFiles(folder / "rounds"), RoundFiles(folder / "optimizer")
-        self.selection_files, self.residuals = RoundFiles(folder / "selection"), RoundFiles(folder / "residual")
+        self.layers = layers_of(settings)
+        self.files = {name: RoundFiles(folder / name) for name in self.layers.folders}
         chosen, first = trainable.tensor_set, trainable.sent_first
         self.received = ReceivedFiles(folder / "received", chosen, first, settings.code_down, settings.rounds_at_sites)
         self.note: Callable[[str, bool, float], None] = lambda line, step, done: _log.info("site %s: %s", site, line)
         """Called after the last round with a line of progress, whether the line begins or ends a step, and the share that is done, 0-1."""
         self.state_files = RoundFiles(folder / "state")
         """What a client of one's own needs of one round in the next: load(task.own), save(..., (task.round, task.attempt))."""
+        self.trust: Any = None
+        """The sites that a deployed site trusts in secure sums."""
+        self.least_sites = settings.privacy_min_cluster
+        """The fewest sites of whose sum it takes part in."""
         self.ledger = Ledger(folder / "ledger.json")
         """The record of private training's cost; a deployed site has one for all runs."""
         self.clipped: NamedTensors = {}
-        """Under `dp.noise = "shares"`, what the last trained round adds to a secure sum (clients/private_training.py)."""
+        """Under `dp.noise = "shares"`, what the last trained round adds to a secure sum (src/fedlingua/layers/private_training.py)."""
         torch.set_num_threads(settings.threads)
 
     # --- A round ----------------------------------------------------------------------------------------------------
@@ -104,14 +107,17 @@ class SiteClient(NumPyClient):
         """
         self.forget(task.keep)
         self.start_round(task.round)
-        stage, private = (task.round, task.attempt), self.settings.trains_privately
+        stage = task.round, task.attempt
         optimizer = self.optimizers.load(task.own) if self.settings.optimizer_state == "kept" else None
         self.load(received, task.own)
         seed, this_round = self._seed(task.round), (task.round, self.settings.rounds)
         towards = received if task.proximal_mu else {}
-        train = partial(self._train_model, self.settings, seed, this_round, optimizer, task.proximal_mu, towards)
-        noised = PrivateTraining(self.site, self.trainable, self.settings, self.folder, self.ledger)
-        result, self.clipped = noised.train(train, received, task, optimizer) if private else (train(), {})
+
+        def train(**how: Any) -> dict[str, Any]:
+            result = self._train_model(self.settings, seed, this_round, optimizer, task.proximal_mu, towards, **how)
+            return dataclasses.asdict(result)
+
+        sums = self.layers.training(self, task, received, optimizer, train)()
         travels = self.trainable.tensor_set if self.settings.how.travels else NOTHING
         update = read_joined(self.trainable.model, travels)
         if optimizer is not None:
@@ -119,26 +125,7 @@ class SiteClient(NumPyClient):
         own = self.trainable.trained.without(NOTHING if self.settings.compares_rounds else travels)
         if own.specs:
             self.own_rounds.save(read_tensors(self.trainable.model, own), stage)
-        sums = dataclasses.asdict(result)
-        return update, {name: sums[name] for name in ("steps", "seconds")} if private else sums
-
-    def coded(self, update: NamedTensors, received: NamedTensors, task: Task) -> dict[str, Numbers]:
-        """Code the change from `received` to `update`, with error feedback (Karimireddy et al. 2019, algorithm 2).
-
-        Returns:
-            Part -> the bytes of its payload. What the code leaves out is added to a later change.
-        """
-        chosen, code, payloads = self.trainable.tensor_set, self.settings.code_up, dict[str, Numbers]()
-        residuals = {} if code.is_exact else self.residuals.load(task.own)
-        left: Tensors = {}
-        started = join(received, chosen)
-        for part, trained in join(update, chosen).items():
-            draws = generator_of(self.settings.seed, task.round, self.site, part)
-            coded = encode_change(started[part], trained, residuals.get(part), chosen.shapes_of(part), code, draws)
-            payloads[part], left[part] = np.frombuffer(coded.payload, np.uint8), coded.residual
-        if not code.is_exact:
-            self.residuals.save(left, (task.round, task.attempt))
-        return payloads
+        return update, sums
 
     def measure(self, received: NamedTensors, task: Task) -> dict[str, Any]:
         """Measure the dev loss, as sums, of the model that the site would use after a round; in round 0, of the published backbone."""
@@ -167,7 +154,7 @@ class SiteClient(NumPyClient):
 
     def forget(self, keep: Collection[Stage]) -> None:
         """Remove the files of all stages except `keep`, those for which the server may still ask."""
-        for files in (self.own_rounds, self.optimizers, self.selection_files, self.residuals, self.state_files):
+        for files in (self.own_rounds, self.optimizers, self.state_files, *self.files.values()):
             files.forget(keep)
 
     # --- The round by Flower's interface: lists of arrays in the order of the travelling tensor set ------------------
@@ -190,8 +177,8 @@ class SiteClient(NumPyClient):
         Raises:
             ExchangeError: Another key in `config`, or another number of arrays; a shape is wrong, or a number not finite.
         """
-        if self.settings.shares_noise:
-            raise ExchangeError("dp.noise = 'shares' needs a secure sum, where shares add up; outside of a run give 'site'")
+        if self.layers.needs_run:
+            raise ExchangeError(self.layers.needs_run)
         task, usual = self._task(config), self.settings
         try:
             self.settings = for_round(usual, task.by_round)

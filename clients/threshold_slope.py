@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from clients.selection import SiteSelection, stage_of
 from fedlingua.backbones.parts import PARTS
 from fedlingua.backbones.precision import autocast
 from fedlingua.common.timing import timed
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import BATCHES_S, SLOPE_S, Task, Threshold
+from fedlingua.layers.selection import SiteSelection, stage_of
 from fedlingua.selection.deviation import magnitudes
 from fedlingua.selection.meta_gradient import own_slope, products
 from fedlingua.selection.second_filter import PRICE, SIZE, network_gradient

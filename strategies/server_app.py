@@ -30,7 +30,6 @@ from fedlingua.settings.own_code import check_arguments, named_class
 from strategies.checks.contents import MEASURES
 from strategies.methods.fed_mean import FedMean
 from strategies.methods.local_only import LocalOnly
-from strategies.methods.secure_sum import SecureFedMean
 from strategies.methods.stock import Stock, maker
 from strategies.rounds.overlap import compare_sites
 from strategies.rounds.registration import Registry, register_sites, sites_json
@@ -126,8 +125,6 @@ def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
     if not settings.strategy:
         if settings.has_two_phases:
             return MetaSend
-        if settings.sums_securely:
-            return SecureFedMean
         return FedMean if settings.how.travels else LocalOnly
     named, arguments = named_class("strategy", settings.strategy, "flwr.serverapp.strategy.Strategy", STRATEGIES)
     class_name, ours, said = named.__name__, issubclass(named, SiteStrategy), f"strategy = {settings.strategy!r}"
@@ -217,18 +214,20 @@ def scores_json(strategy: SiteStrategy) -> dict[str, Any]:
     """
     measure = MEASURES[strategy.settings.task]
     directions = {site.name: site.direction for site in strategy.registry.federation.sites}
-    sums = {site: (scores.result, scores.base) for site, scores in strategy.scores.items()}
-    sites = {site: measure.site_scores(strategy.settings, directions[site], scores) for site, scores in strategy.scores.items()}
+    sums = {site: (scores.result, scores.base) for site, scores in strategy.run.scores.items()}
+    sites = {
+        site: measure.site_scores(strategy.settings, directions[site], scores) for site, scores in strategy.run.scores.items()
+    }
     averages: dict[str, Any] = {}
-    if totals := strategy.totals:
+    if totals := strategy.run.totals:
         sums = {ALL_SITES: (totals.scores.result, totals.scores.base)}
         sites = {ALL_SITES: measure.site_scores(strategy.settings, common_direction(directions), totals.scores)}
         averages = {**totals.averages, **({"choices": totals.choices} if totals.choices else {})}
-    ups, downs = zip(*strategy.progress.traffic, strict=True) if strategy.progress.traffic else ((0,), (0,))
+    ups, downs = zip(*strategy.run.progress.traffic, strict=True) if strategy.run.progress.traffic else ((0,), (0,))
     travels = strategy.travels and strategy.settings.how.trains
     savings: dict[str, float] = {}
-    if strategy.progress.savings:
-        tensors, numbers = zip(*strategy.progress.savings, strict=True)
+    if strategy.run.progress.savings:
+        tensors, numbers = zip(*strategy.run.progress.savings, strict=True)
         savings = {"tensor_saving": sum(tensors) / len(tensors), "number_saving": sum(numbers) / len(numbers)}
     return {
         "method": strategy.settings.method,

@@ -17,11 +17,11 @@ from flwr.supercore.inflatable.inflatable_object import no_object_id_recompute
 from flwr.supercore.task_identity import TaskIdentity
 
 from clients.client_app import app as client_app
-from clients.received import ReceivedFiles
 from fedlingua.common.errors import ExchangeError
 from fedlingua.desk.json_values import by_round
 from fedlingua.exchange import protocol
 from fedlingua.exchange.held import NamedState
+from fedlingua.exchange.received import ReceivedFiles
 from fedlingua.exchange.records import pack
 from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.exchange.trainable import build_trainable

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from fedlingua.exchange.tensors import NamedTensors
+from fedlingua.exchange.updates import Update
 from strategies.aggregation.mean import Weights, by_size, equally, mean
-from strategies.aggregation.updates import Update
 
 
 def weighted_mean(before: NamedTensors, updates: Sequence[Update], by: Weights, missing: str = "previous") -> NamedTensors:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedlingua.exchange.joined import Numbers
-from fedlingua.selection.masks import INDICES, MASK, Selection
+from fedlingua.exchange.selected import INDICES, MASK, Selection
 
 
 def counted(arrays: Mapping[str, Numbers]) -> dict[str, int]:

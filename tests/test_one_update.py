@@ -20,12 +20,12 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 from transformers import PreTrainedModel
 
 from fedlingua.backbones.parts import PARTS
+from fedlingua.common.cores import on_cores
 from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Joined
 from fedlingua.exchange.records import from_record
 from fedlingua.exchange.trainable import Trainable
 from fedlingua.settings.experiment import default_run_config
-from strategies.aggregation.cores import on_cores
 from strategies.rounds.flower_records import LazyArray
 from tests.federations import TWO_SITES
 from tests.in_process import InProcessGrid, run

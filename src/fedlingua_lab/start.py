@@ -14,8 +14,8 @@ from fedlingua.corpora.sites import read_federation
 from fedlingua.corpora.texts import SiteText
 from fedlingua.desk.check_settings import check_corpora
 from fedlingua.desk.completed import CompletedRun
+from fedlingua.exchange.state import ClusterTensors
 from fedlingua.exchange.tensors import Tensors, check_tensors
-from fedlingua.runs.checkpoints import ClusterTensors
 from fedlingua.settings.config import Settings
 
 if TYPE_CHECKING:  # so that errors are reported without importing torch

@@ -2,41 +2,21 @@
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 
 from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.clustering.clusters import Clusters
+from fedlingua.common.cores import BLOCK, SPAN, on_cores
 from fedlingua.exchange.joined import Flat, Joined, Numbers, Some, join
-from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet
-from fedlingua.runs.checkpoints import ClusterTensors
+from fedlingua.exchange.state import ClusterTensors
+from fedlingua.exchange.tensors import NamedTensors, TensorSet
+from fedlingua.exchange.updates import Sent, Update
 from fedlingua.settings.config import Settings
 from fedlingua.training.sampling import tempered
-from strategies.aggregation.cores import BLOCK, SPAN, on_cores
-from strategies.aggregation.updates import Sent, Update
-
-
-@dataclass(frozen=True)
-class State:
-    """A method's state between rounds, which a checkpoint holds.
-
-    Args:
-        tensors: part -> cluster -> its tensors; the arrays are never written to.
-        round: the last round that is part of it.
-        memory: further named tensors of the method, such as an optimizer's moments; values: all other state, as JSON values.
-        residuals: part.cluster -> the part of the changes so far that a code has not yet sent to the sites.
-    """
-
-    tensors: ClusterTensors
-    round: int = 0
-    memory: Tensors = field(default_factory=dict)
-    values: Mapping[str, Any] = field(default_factory=dict)
-    residuals: Tensors = field(default_factory=dict)
-
 
 Combine = Callable[[NamedTensors, Sequence[Update]], NamedTensors]
 """(a cluster's tensors of one part, its sites' updates of them) -> its new tensors; without updates the old ones."""

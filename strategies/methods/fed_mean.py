@@ -2,12 +2,12 @@
 
 One round (Liu et al. 2023, algorithm 1), as `SiteStrategy.round` (strategies/strategy.py) runs it at the server:
 
-1. ask: `configure_train` makes a request for every site, or for those drawn (strategies/rounds/draw.py), with the tensors of its encoder
+1. ask: `configure_train` makes a request for every site, or for those drawn (layers/drawn_sites.py), with the tensors of its encoder
    and decoder cluster (`model_for`). The sites train (clients/site_client.py).
 2. wait: `Phases.exchange` (strategies/rounds/phases.py) pulls the replies, until all have arrived, the deadline has passed, or the quorum
    cannot be reached.
 3. parse: `parse_update` takes each reply as it arrives; `parse_training` (strategies/checks/contents.py) refuses one that cannot be true.
-4. check: `check_updates` compares the updates with each other (strategies/checks/outliers.py, agreement.py), leaves out those that no
+4. check: the layers judge the updates beside each other (layers/bounded_updates.py): they leave out those that no
    honest site can have sent or that oppose the others, and scales down those that are a little too long.
 5. aggregate: `aggregate_updates` calls Flower's hook `aggregate_train`, and this calls `aggregate`. In every cluster it takes the mean of
    what the sites sent (strategies/aggregation/mean.py); a server optimizer steps towards it (strategies/methods/server_optimizer.py).
@@ -21,9 +21,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from fedlingua.exchange.state import State
 from fedlingua.exchange.tensors import NamedTensors
-from strategies.aggregation.mean import State, inner_cluster_aggregation, mean, weights_of
-from strategies.aggregation.updates import Update
+from fedlingua.exchange.updates import Update
+from strategies.aggregation.mean import inner_cluster_aggregation, mean, weights_of
 from strategies.methods.server_optimizer import ServerOptimizer, pseudo_gradient
 from strategies.strategy import Federated, SiteStrategy
 

@@ -10,6 +10,7 @@ from flwr.serverapp import Grid
 from fedlingua.clustering.clusters import Clusters, named, no_clusters, only
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange import protocol
+from fedlingua.exchange.checks import WITHOUT_TENSORS, check_records
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.records import from_record, message_bytes
 from fedlingua.exchange.trainable import Trainable
@@ -18,7 +19,6 @@ from fedlingua.runs.folder import RunFolder
 from fedlingua.runs.plan import numbers_by_gradients
 from fedlingua.settings.config import Settings
 from fedlingua.training.signature import chosen_adapter, num_weights
-from strategies.checks.reply import WITHOUT_TENSORS, check_records
 from strategies.rounds.phases import ask_every_site
 from strategies.rounds.registration import Registry
 
@@ -107,7 +107,7 @@ def _announcement(size: int, epsilon: float | None, delta: float, of: str) -> st
 
 def parse_signatures(reply: Message, sizes: Mapping[str, int]) -> Mapping[str, Numbers]:
     """Return the signatures in a reply, by name: (sizes[name],) float32 each; raise ExchangeError for anything else."""
-    check_records(reply, {protocol.TASK, protocol.ARRAYS})
+    check_records(reply.content, {protocol.TASK, protocol.ARRAYS})
     arrays: Mapping[str, Numbers] = from_record(reply.content.array_records[protocol.ARRAYS])
     if set(arrays) != set(sizes):
         raise ExchangeError(f"the reply has the arrays {', '.join(sorted(arrays)) or 'none'}; wanted {', '.join(sizes)}")

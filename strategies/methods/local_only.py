@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from fedlingua.exchange.state import State
 from fedlingua.exchange.tensors import NamedTensors
-from strategies.aggregation.mean import State
-from strategies.aggregation.updates import Update
+from fedlingua.exchange.updates import Update
 from strategies.strategy import SiteStrategy
 
 

@@ -16,25 +16,30 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
 from fedlingua.backbones.parts import PARTS
+from fedlingua.common.errors import ExchangeError
 from fedlingua.common.timing import timed
 from fedlingua.exchange import protocol
+from fedlingua.exchange.checks import check_loss, check_numbers, check_records, check_seconds
+from fedlingua.exchange.expected import Expected, Sums
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import Threshold
 from fedlingua.exchange.records import to_record
+from fedlingua.exchange.replies import Reply
+from fedlingua.exchange.state import State
 from fedlingua.exchange.tensors import NamedTensors
+from fedlingua.layers.layer import Training
+from fedlingua.layers.selection import DEVIATIONS
 from fedlingua.selection.meta_gradient import bounded, bytes_slope, mean_over_sites
-from strategies.aggregation.mean import State, shares_of, weights_of
-from strategies.aggregation.updates import Update
-from strategies.checks.contents import Evaluation, Training, parse_probe, parse_slope
+from fedlingua.selection.second_filter import SIZE
+from strategies.aggregation.mean import shares_of, weights_of
+from strategies.checks.contents import training_sums
 from strategies.methods.fed_mean import FedMean
 from strategies.methods.threshold import SecondFilter, Theta, ThresholdModel
-from strategies.progress import Sums
 from strategies.rounds.flower_records import arrays_of, site_of
-from strategies.rounds.replies import Reply
 from strategies.strategy import Federated
 
 META_PARTS = {"batches": protocol.BATCHES_S, "slope": protocol.SLOPE_S}
@@ -98,6 +103,8 @@ class MetaSend(FedMean):
 
     # --- The round in two phases -----------------------------------------------------------------------------------------------
 
+    evaluates_with_training = False
+
     def round(self, state: State, number: int, grid: Grid) -> State:
         """Run one round of algorithm 2; round 0 has no threshold."""
         self.meta = self._probe(state, number, grid) if number > 0 else None
@@ -128,21 +135,22 @@ class MetaSend(FedMean):
         messages = []
         for site in self.phases.available(grid, "send"):
             if site in self.meta.probes:
-                messages.append(self._request(protocol.SEND, site, server_round, server_round - 1))
+                messages.append(self.run.request(protocol.SEND, site, server_round, server_round - 1))
                 messages[-1].content[protocol.ARRAYS] = ArrayRecord()
                 messages[-1].content[protocol.THRESHOLD] = ConfigRecord(Threshold(self.meta.theta.value).request())
                 self._add_filter(messages[-1])
         return messages
 
-    def aggregate_updates(self, number: int, replies: Sequence[Reply[Training]], updates: Mapping[str, Update]) -> State:
+    def aggregate_updates(self, number: int, replies: Sequence[Reply[Training]], trained: Mapping[str, Training]) -> State:
         """Aggregate as FedMean does, and store in `self.meta` what the meta step needs."""
         assert self.meta
-        state, meta = super().aggregate_updates(number, replies, updates), self.meta
+        state, meta = super().aggregate_updates(number, replies, trained), self.meta
+        updates = {site: training.update for site, training in trained.items()}
         shares: dict[str, dict[str, float]] = {site: {} for site in updates}
         for part, _, weights in shares_of(updates, self.clusters, weights_of(self.settings)):
             for site, weight in weights.items():
                 shares[site][part] = weight
-        deviations = {reply.site: reply.parsed.deviations for reply in replies if reply.parsed.deviations is not None}
+        deviations = {reply.site: reply.parsed.more[DEVIATIONS] for reply in replies if DEVIATIONS in reply.parsed.more}
         self.meta = replace(meta, deviations=deviations, shares=shares)
         theta, model = meta.theta, meta.model
         figures = {"theta": theta.value, "mu": theta.mu, "scale": model.scale, "tau": model.tau}
@@ -168,10 +176,11 @@ class MetaSend(FedMean):
             self._add_filter(message)
         return messages
 
-    def evaluate(self, state: State, number: int, grid: Grid) -> list[Reply[Evaluation]]:
+    def evaluate(self, state: State, number: int, grid: Grid) -> Sequence[Reply[Any]]:
         """Evaluate as FedMean does, and store the answers for the meta step."""
+        self._answers: dict[str, Mapping[str, Any]] = {}
         replies = super().evaluate(state, number, grid)
-        answers = {reply.site: reply.parsed.meta for reply in replies if reply.parsed.meta}
+        answers = {reply.site: self._answers[reply.site] for reply in replies if reply.site in self._answers}
         self.meta = replace(self.meta, answers=answers) if self.meta else None
         return replies
 
@@ -219,21 +228,57 @@ class MetaSend(FedMean):
     # --- Replies -----------------------------------------------------------------------------------------------------------------
 
     def _parse_probe(self, site: str, reply: Message) -> Sums:
-        sums = parse_probe(reply, self._expected(site))
+        sums = parse_probe(reply, self.run.expected(site))
         record = self.phases.record.of(site)
         record["seconds"]["train"] = round(sums["seconds"], 3)
         record["train_loss"], record["deviation"] = sums["nll_sum"] / sums["num_tokens"], sums["deviation"]
         return sums
 
-    def _probed(self, site: str) -> Sums | None:
+    def parse_update(self, site: str, reply: Message) -> Training:
+        """Parse a selected update. Its sums are those of its probe, to which it adds the seconds of the selection."""
         assert self.meta
-        return self.meta.probes[site]
+        probed: dict[str, Any] = dict(self.meta.probes[site])
+        sent = check_numbers(reply.content.metric_records[protocol.METRICS], (protocol.SELECT_S,))
+        check_seconds(sent, self.run.expected(site).most_seconds)
+        del probed["deviation"]
+        probed[protocol.SELECT_S] += sent[protocol.SELECT_S]
+        reply.content[protocol.METRICS] = MetricRecord(probed)
+        return super().parse_update(site, reply)
 
-    def _parse_evaluation(self, site: str, reply: Message) -> Evaluation:
+    def parse_evaluation(self, site: str, reply: Message) -> Sums:
         if self.meta is None or not self.learns:
-            return super()._parse_evaluation(site, reply)
+            return super().parse_evaluation(site, reply)
         answer = reply.content.pop(protocol.META, None)
-        evaluation = super()._parse_evaluation(site, reply)
-        slope, record = parse_slope(answer, self._expected(site)), self.phases.record.of(site)
+        evaluation = super().parse_evaluation(site, reply)
+        slope, record = parse_slope(answer, self.run.expected(site)), self.phases.record.of(site)
         record["seconds"] |= {f"meta {what}": round(slope[key], 6) for what, key in META_PARTS.items() if key in slope}
-        return replace(evaluation, meta=slope)
+        self._answers[site] = slope
+        return evaluation
+
+
+def parse_probe(reply: Message, expected: Expected) -> Sums:
+    """Return the sums of a training whose update is stored at the site, with the median of its deviations."""
+    check_records(reply.content, {protocol.TASK, protocol.METRICS})
+    return training_sums(reply.content.metric_records[protocol.METRICS], expected, more=("deviation", protocol.SELECT_S))
+
+
+def parse_slope(record: Any, expected: Expected) -> dict[str, Any]:
+    """Return a site's part in the meta step: sums, and the second filter's gradient if there is one. Losses and gradients that are not
+    finite are accepted here; the meta step leaves them out and names the site.
+    """
+    settings = expected.settings
+    slope = {"slope", protocol.SLOPE_S} if settings.asks_own_terms else set()
+    wanted = {"nll_sum", "num_tokens", protocol.BATCHES_S, *slope, *({"filter"} if settings.second_filter else ())}
+    if record is None or set(record) != wanted:
+        raise ExchangeError(f"the reply's part in the meta step has {sorted(record or ())}; wanted {sorted(wanted)}")
+    sums = {key: value for key, value in record.items() if key != "filter"}
+    if not all(isinstance(value, int | float) for value in sums.values()) or sums["num_tokens"] < 1:
+        raise ExchangeError(f"the reply's part in the meta step is {sums}; wanted numbers, and num_tokens of 1 or more")
+    if not all(math.isfinite(sums[key]) and sums[key] >= 0 for key in (protocol.BATCHES_S, protocol.SLOPE_S) if key in sums):
+        raise ExchangeError(f"the reply's part in the meta step is {sums}; wanted finite seconds, 0 or more")
+    check_seconds(sums, expected.most_seconds)
+    if math.isfinite(sums["nll_sum"]):
+        check_loss(sums["nll_sum"], sums["num_tokens"], expected.most_loss)
+    if settings.second_filter and (not isinstance(record["filter"], list) or len(record["filter"]) != SIZE):
+        raise ExchangeError(f"the second filter's gradient is {type(record['filter']).__name__}; wanted a list of {SIZE} numbers")
+    return {key: value if key == "filter" else float(value) for key, value in record.items()}

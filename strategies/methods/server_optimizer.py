@@ -13,11 +13,11 @@ import numpy as np
 
 from fedlingua.backbones.parts import Part
 from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.state import ClusterTensors, State
 from fedlingua.exchange.tensors import NamedTensors, Tensors
-from fedlingua.runs.checkpoints import ClusterTensors
+from fedlingua.exchange.updates import Update, away_from
 from fedlingua.settings.config import Settings
-from strategies.aggregation.mean import Combine, State
-from strategies.aggregation.updates import Update, away_from
+from strategies.aggregation.mean import Combine
 
 OWN = "server-optimizer"
 """Prefix of the moments' names in a state's memory, and key of the step counts in its values."""

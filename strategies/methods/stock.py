@@ -28,9 +28,9 @@ from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.common.languages import nearest
 from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.state import State
 from fedlingua.exchange.tensors import NamedTensors, Tensors
 from fedlingua.settings.config import Settings
-from strategies.aggregation.mean import State
 from strategies.rounds.flower_records import WEIGHT, arrays_of, checked_array, lazy_record, site_of, state_of
 from strategies.rounds.traffic import CountedGrid, Traffic
 from strategies.strategy import SERVER_ROUND, Federated, SiteStrategy, check_first_round, mean_metrics
@@ -53,17 +53,15 @@ class Stock(SiteStrategy):
     def __init__(self, of: Federated, make: Callable[[], Strategy]) -> None:
         super().__init__(of)
         self.make = make
+        # A class that makes requests of its own may train on other tensors than those that it aggregated.
+        self.evaluates_with_training = type(make()).configure_train.__module__.startswith("flwr.")
         self.fresh = _plain(self._instance(State({}), ""))
         self.instances: dict[str, tuple[Strategy, dict[str, Any]]] = {}
         """part/cluster -> the round's instance, and the attributes that its `configure_train` has set"""
 
-    @property
-    def evaluates_with_training(self) -> bool:
-        return super().evaluates_with_training and type(self.make()).configure_train.__module__.startswith("flwr.")
-
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """Make the requests, with what the instances' own `configure_train` return for their clusters."""
-        state = state_of(arrays, self.state)
+        state = state_of(arrays, self.run.state)
         tensors: Any = {part: dict(clusters) for part, clusters in state.tensors.items()}
         merged = dict(config)
         for part, cluster, sites in self.averaged_clusters():
@@ -89,7 +87,7 @@ class Stock(SiteStrategy):
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Return the arrays that the instances' own `aggregate_train` return for their clusters."""
         messages = {site_of(reply): reply for reply in replies}
-        state, tensors = self.sent, {part: dict(clusters) for part, clusters in self.sent.tensors.items()}
+        state, tensors = self.run.sent, {part: dict(clusters) for part, clusters in self.run.sent.tensors.items()}
         memory, values = dict(state.memory), dict(state.values.get(MEMORY, {}))
         for part, cluster, sites in self.averaged_clusters():
             before, key = tensors[part][cluster], f"{part}/{cluster}"

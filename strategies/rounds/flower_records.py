@@ -13,12 +13,12 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
 from fedlingua.common.errors import RunError
 from fedlingua.exchange import protocol
+from fedlingua.exchange.expected import Sums
 from fedlingua.exchange.joined import Flat, Joined, Numbers, Some
 from fedlingua.exchange.records import NPY
+from fedlingua.exchange.state import State
 from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet
-from strategies.aggregation.mean import State
-from strategies.aggregation.updates import Update
-from strategies.progress import Sums
+from fedlingua.exchange.updates import Update
 
 WEIGHT, LOSS = "num-examples", "train_loss"
 """Keys of a reply's metrics, as Flower's strategies expect them: the site's weight, and its training loss in nats a token."""

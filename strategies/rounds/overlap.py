@@ -18,10 +18,10 @@ from fedlingua.common.languages import plain_code
 from fedlingua.corpora.overlap import DTYPE, JUDGED, SiteDigests, check_hashes, check_left, leaks, shared_sentences
 from fedlingua.corpora.split import SPLITS, Split
 from fedlingua.exchange import protocol
+from fedlingua.exchange.checks import SHARE, WITHOUT_TENSORS, check_numbers, check_records
 from fedlingua.exchange.records import opened, to_record
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.config import Settings
-from strategies.checks.reply import SHARE, WITHOUT_TENSORS, check_numbers, check_records
 from strategies.rounds.phases import ask_every_site
 from strategies.rounds.registration import Registry
 
@@ -95,7 +95,7 @@ def _most_bytes(registry: Registry, site: str) -> int:
 def _digests(registry: Registry, site: str, reply: Message) -> tuple[str, SiteDigests]:
     """Return the check of the site's key and the hashes in a DIGESTS reply."""
     about, languages = registry.about[site], _languages(registry, site)
-    check_records(reply, {protocol.TASK, protocol.KEY, protocol.ARRAYS})
+    check_records(reply.content, {protocol.TASK, protocol.KEY, protocol.ARRAYS})
     check = reply.content.config_records[protocol.KEY].get("check")
     if not isinstance(check, str) or len(check) != _CHECK_DIGITS or set(check) - set("0123456789abcdef"):
         raise ExchangeError(f"check of the overlap key = {check!r}; wanted {_CHECK_DIGITS} hexadecimal digits")
@@ -116,7 +116,7 @@ def _digests(registry: Registry, site: str, reply: Message) -> tuple[str, SiteDi
 
 def _leaks(registry: Registry, site: str, reply: Message) -> dict[Split, int]:
     """Return the pairs of dev and test in a LEAKS reply."""
-    check_records(reply, {protocol.TASK, protocol.METRICS})
+    check_records(reply.content, {protocol.TASK, protocol.METRICS})
     counts = check_numbers(reply.content.metric_records[protocol.METRICS], JUDGED)
     for split in JUDGED:
         most = int(registry.about[site][split])

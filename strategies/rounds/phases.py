@@ -10,17 +10,19 @@ from flwr.serverapp import Grid
 
 from fedlingua.common.errors import RunError
 from fedlingua.exchange import protocol
+from fedlingua.exchange.checks import WITHOUT_TENSORS
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import message_bytes
+from fedlingua.exchange.replies import Failure, Reply, RoundSkippedError
+from fedlingua.layers.layer import Layer
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.config import Phase, Settings
-from strategies.checks.reply import WITHOUT_TENSORS, check_task
+from strategies.checks.reply import check_task
 from strategies.progress import Progress
 from strategies.rounds.flower_records import site_of
-from strategies.rounds.holdings import Holdings
 from strategies.rounds.record import RoundRecord
 from strategies.rounds.registration import Registry, sites_json
-from strategies.rounds.replies import LOST, Failure, Pending, Reply, bad_reply, first_line, in_order, pull_one, replies_to
+from strategies.rounds.replies import LOST, Pending, bad_reply, first_line, in_order, pull_one, replies_to
 from strategies.rounds.traffic import FILE as TRAFFIC
 from strategies.rounds.traffic import FP32, Counts, kind_of
 
@@ -32,29 +34,22 @@ Parser = Callable[[str, Message], T]
 """(site, reply) -> the parsed reply; raises ExchangeError for a bad one."""
 
 
-class RoundSkippedError(Exception):
-    """Too few good replies; the run continues without this round. back_to: The round from whose tensors; None: from the newest."""
-
-    def __init__(self, why: str, back_to: int | None = None) -> None:
-        super().__init__(why)
-        self.back_to = back_to
-
-
 class Phases:
     """The phases of a run, round after round. `record` is that of the current round.
 
     Attributes:
-        training: Under `async.buffer`, message id -> the site that trains on it while rounds go on.
+        training: Message id -> the site that trains on it while rounds go on.
+        training_sites: The sites that train in this round.
         last_request: Site -> the task of its last request, and when it was sent, by the monotonic clock.
         good: Site -> its good reply, of the phase that is going on.
     """
 
-    def __init__(self, settings: Settings, registry: Registry, folder: RunFolder, progress: Progress, holdings: Holdings) -> None:
+    def __init__(self, settings: Settings, registry: Registry, folder: RunFolder, progress: Progress, layers: Layer) -> None:
         self.settings, self.registry, self.folder = settings, registry, folder
-        self.progress, self.holdings = progress, holdings
-        self.begin_round(0, 0)
+        self.progress, self.layers = progress, layers
         self.left_out: set[str] = set()
         """Sites without which the run goes on."""
+        self.begin_round(0, 0)
         self._refused: set[str] = set()
         """Sites whose last reply in this phase was bad."""
         self._unanswered: dict[str, tuple[str, int, float]] = {}
@@ -67,13 +62,11 @@ class Phases:
         self._last_reply: float | None = None
         self._said = ""
 
-    def begin_round(self, number: int, num_rounds: int, drawn: Collection[str] | None = None) -> None:
-        """Begin a round's record. drawn: the sites that train in it; None: all."""
-        self.record, self.num_rounds, self.drawn = RoundRecord(number, self.folder), num_rounds, drawn
-        if drawn is not None:
-            self.record.about["drawn"] = self.wanted("train")
-            for site in self.registry.expected:  # those not drawn count in the mean bytes of a site
-                self.record.of(site)
+    def begin_round(self, number: int, num_rounds: int, trains: bool = False) -> None:
+        """Begin a round's record. trains: Whether sites train in it."""
+        self.record, self.num_rounds = RoundRecord(number, self.folder), num_rounds
+        here = [site for site in self.registry.expected if site not in self.left_out]
+        self.training_sites = self.layers.sites(number, here) if trains else here
         self._before: Counts = self.registry.traffic.counts.copy()
         self._round_began = time.monotonic()
 
@@ -99,11 +92,9 @@ class Phases:
     # --- Sites to ask ----------------------------------------------------------------------------------------------------------
 
     def wanted(self, phase: Phase) -> list[str]:
-        """Return the sites that a phase is for, in federation order: those drawn for the round if it trains, otherwise all."""
-        trains = phase in ("train", "send") and self.drawn is not None
-        return [
-            site for site in self.registry.expected if site not in self.left_out and (not trains or site in (self.drawn or ()))
-        ]
+        """Return the sites that a phase is for, in federation order: those that train in the round, or all."""
+        sites = self.training_sites if phase in ("train", "send") else self.registry.expected
+        return [site for site in sites if site not in self.left_out]
 
     def available(self, grid: Grid, phase: Phase) -> list[str]:
         """Return the sites to ask now, in federation order; absent, busy and excluded sites are recorded as failures."""
@@ -183,7 +174,7 @@ class Phases:
         """Whether sites may still be asked once more after bad replies."""
         # A run that continues without a quorum, or waits for one, gives up on no site before the deadline.
         waits_for_all = below_quorum != "fail"
-        waits_for_absent = below_quorum == "go-on" and phase != "finish" and not self.settings.async_buffer
+        waits_for_absent = below_quorum == "go-on" and phase != "finish" and not self.layers.goes_on("train")
         waits_s = self.settings.wait_s if below_quorum == "wait" else self.settings.deadline_of(phase)
         gives_up = time.monotonic() + waits_s
         while True:
@@ -194,7 +185,7 @@ class Phases:
                 time.sleep(min(WAIT_PAUSE_S, waits_s))
                 continue
             is_first_request = False
-            needed = 0 if waits_for_all and not self._is_buffered(phase) else quorum - len(good)
+            needed = 0 if waits_for_all and not self.layers.goes_on(phase) else quorum - len(good)
             answered, lost = self._ask_once(grid, asked, phase, parse, needed, most_bytes, asks_again)
             good |= answered
             if lost:  # these sites lost tensors that their request named by hash, and are sent the tensors
@@ -228,7 +219,7 @@ class Phases:
         failures: list[Failure] = []
         self._refused -= set(messages)
         refused_before = len(self._refused)
-        outstanding = self.training if self._is_buffered(phase) else None
+        outstanding = self.training if self.layers.goes_on(phase) else None
         self._count_requests(messages, phase, len(outstanding or ()))
         measures = any(self.last_request[site][0].measure is not None for site in messages)
         started, deadline_s = time.monotonic(), self.settings.deadline_of(phase, measures)
@@ -238,7 +229,7 @@ class Phases:
                 self.record.pause_s[phase] = round(time.monotonic() - self._last_reply, 3)
 
         def is_over(waiting: int) -> bool:
-            if self._is_buffered(phase):
+            if self.layers.goes_on(phase):
                 return len(good) >= needed
             # Sites whose replies were bad may be asked again, so they still count as possible good replies. One that reports an
             # error may be, too, but is not hoped for: what broke there mostly stays broken, and the others would work for nothing.
@@ -260,7 +251,7 @@ class Phases:
                 self._refuse(parsed, phase)
                 continue
             good[site] = parsed
-            self.holdings.confirm(site)
+            self.layers.answered(site)
             about = {"phase": phase, "round": self.record.number, "site": site, "seconds": round(time.monotonic() - started, 3)}
             self.folder.event("reply", **about, loss=_loss(getattr(parsed.parsed, "sums", parsed.parsed)), uplink_bytes=size)
         self.record.bytes = self.registry.traffic.as_json(self._before)
@@ -272,21 +263,24 @@ class Phases:
         return good, self._sort(failures, phase, most_bytes, deadline_s)
 
     def _count_requests(self, messages: dict[str, Message], phase: Phase, outstanding: int) -> None:
-        """Replace tensors that sites hold by their hashes, and record what is sent. outstanding: Number of earlier requests."""
+        """Have the layers finish the requests, and record what is sent. outstanding: Number of earlier requests."""
         awaited = len(messages) + outstanding
         self.folder.event("phase", phase=phase, round=self.record.number, rounds=self.num_rounds, sites=awaited)
         for site, message in messages.items():
             self.last_request[site] = Task.of(message.content.config_records[protocol.TASK]), time.monotonic()
-        whole = self.holdings.replace_held(messages)
+        for site, message in messages.items():
+            arrays = message.content.array_records.get(protocol.ARRAYS, ArrayRecord())
+            whole = 4 * sum(math.prod(array.shape) for array in arrays.values())
+            self.registry.traffic.counts[site, kind_of(message), FP32] += whole
+        self.layers.requests(messages)
         for site, message in messages.items():
             self.record.of(site)["downlink_bytes"] += message_bytes(message)
-            self.registry.traffic.counts[site, kind_of(message), FP32] += whole[site]
 
     def _sort(self, failures: list[Failure], phase: Phase, most_bytes: int, deadline_s: float) -> set[str]:
         """Record a phase's failures by kind. Return the sites that lost tensors which their request named by hash, to be asked again."""
         lost: set[str] = set()
         for failure in in_order(failures, self.registry.expected):
-            if failure.kind == "not held" and self.holdings.forget(failure.site):
+            if failure.kind == "not held" and self.layers.not_held(failure.site):
                 lost.add(failure.site)
                 self.note(f"site {failure.site} is sent everything: {failure.reason}")
                 continue
@@ -311,15 +305,14 @@ class Phases:
         if self._is_aside(failure.site):
             self.note(f"site {failure.site} is set aside: {count} of its replies in a row were refused")
 
-    def _is_buffered(self, phase: Phase) -> bool:
-        """Whether a phase ends at a number of updates, while the other sites continue."""
-        return phase == "train" and self.settings.async_buffer > 0
-
     def quorum(self, phase: Phase) -> int:
-        """Return the number of good replies that a phase needs. A site that is busy while rounds go on cannot measure."""
-        if self.settings.async_buffer and phase != "finish":
-            return min(self.settings.async_buffer, len(self.wanted(phase))) if phase == "train" else 1
-        return max(1, math.ceil(self.settings.quorum * len(self.wanted(phase)) - 1e-9))
+        """Return the number of good replies that a phase needs."""
+        return self._quorum(phase)[0]
+
+    def _quorum(self, phase: Phase) -> tuple[int, str]:
+        sites = len(self.wanted(phase))
+        usual = max(1, math.ceil(self.settings.quorum * sites - 1e-9)), f"quorum = {self.settings.quorum:g}"
+        return self.layers.quorum(phase, sites, usual)
 
     def need_quorum(self, good: Collection[str], phase: Phase) -> None:
         """Apply `below-quorum` if there are too few good replies; under "go-on" the last phase needs only one.
@@ -327,16 +320,16 @@ class Phases:
         Raises:
             RunError, RoundSkippedError: Too few; names the missing sites and the reasons.
         """
-        if len(good) >= (quorum := self.quorum(phase)):
+        quorum, key = self._quorum(phase)
+        if len(good) >= quorum:
             return
         last = {failure["site"]: failure["reason"] for failure in self.record.failures if failure["site"] not in good}
-        if self.settings.strategy and not self.settings.async_buffer:
+        if self.settings.strategy and not self.layers.goes_on("train"):
             last |= dict.fromkeys(set(self.wanted(phase)) - set(good) - set(last), "the strategy did not ask it")
         reasons = "; ".join(f"{site}: {reason}" for site, reason in sorted(last.items()))
         short = (
             f"round {self.record.number}, {phase}: {len(good)} of {len(self.wanted(phase))} sites answered well, "
-            f"{f'quorum = {self.settings.quorum:g}' if not self._is_buffered(phase) else 'async.buffer'} needs {quorum}; "
-            f"missing: {reasons}"
+            f"{key} needs {quorum}; missing: {reasons}"
         )
         way_on = "bring them back and continue with --resume, or start with a lower quorum"
         if self.settings.below_quorum == "go-on" and phase != "finish":

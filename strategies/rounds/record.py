@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedlingua.exchange.expected import Sums
+from fedlingua.exchange.replies import Failure
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.config import Phase
-from strategies.progress import Sums
-from strategies.rounds.replies import Failure
 from strategies.rounds.traffic import Bytes
 
 

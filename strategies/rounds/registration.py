@@ -17,11 +17,13 @@ from fedlingua.corpora.overlap import REASON
 from fedlingua.corpora.sites import POOLED, Federation, Site
 from fedlingua.corpora.split import SPLITS, Split
 from fedlingua.exchange import protocol
+from fedlingua.exchange.checks import MOST_LOSS
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import message_bytes
+from fedlingua.exchange.replies import Failure, Kind
 from fedlingua.runs.folder import RunFolder
-from strategies.checks.reply import MOST_LOSS, check_about
-from strategies.rounds.replies import POLL_S, Failure, Kind, first_line, pull_one
+from strategies.checks.reply import check_about
+from strategies.rounds.replies import POLL_S, first_line, pull_one
 from strategies.rounds.traffic import Traffic
 
 MOST_BYTES = 1_000_000

@@ -6,12 +6,12 @@ from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.clustering.clusters import Clusters
 from fedlingua.common.errors import ExchangeError, RunError
 from fedlingua.exchange.joined import Joined, join
+from fedlingua.exchange.state import ClusterTensors
 from fedlingua.exchange.tensors import NamedTensors, TensorSet, check_tensors
-from fedlingua.runs.checkpoints import ClusterTensors
+from fedlingua.exchange.updates import Sent
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.config import Settings
 from strategies.aggregation.mean import mean
-from strategies.aggregation.updates import Sent
 
 
 def start_from(

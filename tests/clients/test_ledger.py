@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from clients.secure_sum import enter
 from fedlingua.common.errors import ExchangeError
+from fedlingua.layers.secure_site import enter
 
 
 def test_a_round_is_opened_for_one_list_of_survivors_however_often(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from clients.secure_sum import SecureSite, Trust
 from fedlingua.backbones.parts import Part
 from fedlingua.common.errors import ExchangeError
 from fedlingua.desk.deployment.site_setup import make_key
@@ -19,6 +18,7 @@ from fedlingua.exchange.held import digest_of
 from fedlingua.exchange.joined import join
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
+from fedlingua.layers.secure_site import SecureSite, Trust
 from fedlingua.privacy.fixed_point import UNSENT
 from fedlingua.privacy.masks import MODELS, WITHOUT
 from fedlingua.privacy.roster import SCORES, Roster, dev_loss_sum, members_hash, num_sums, training_sum

@@ -4,7 +4,7 @@ import pytest
 
 from fedlingua.common.errors import RunError
 from fedlingua.exchange import protocol
-from strategies.aggregation import updates as update_files
+from fedlingua.exchange import updates as update_files
 from strategies.methods.fed_mean import FedMean
 from tests.in_process import InProcessGrid, checkpoint_bytes, failing, rounds, run, run_on
 

@@ -10,11 +10,11 @@ from fedlingua.common.errors import ConfigError
 from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Joined, runs
 from fedlingua.exchange.records import message_bytes, opened
+from fedlingua.exchange.selected import unpack_selected
+from fedlingua.exchange.state import State
 from fedlingua.exchange.trainable import build_trainable
-from fedlingua.selection.masks import unpack_selected
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.methods import SELECTIONS
-from strategies.aggregation.mean import State
 from strategies.strategy import SiteStrategy
 from tests.federations import SITES
 from tests.in_process import checkpoint_bytes, rounds, run

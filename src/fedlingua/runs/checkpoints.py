@@ -13,10 +13,8 @@ from safetensors.numpy import load_file
 from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.common.errors import RunError
 from fedlingua.common.folders import check_folder, write_folder
-from fedlingua.exchange.tensors import NamedTensors, Tensors, save_tensors
-
-ClusterTensors = Mapping[Part, Mapping[str, NamedTensors]]
-"""part -> cluster -> the cluster's tensors"""
+from fedlingua.exchange.state import ClusterTensors
+from fedlingua.exchange.tensors import Tensors, save_tensors
 
 _VALUES = "state.json"
 _OWN = "strategy"

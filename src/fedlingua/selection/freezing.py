@@ -17,8 +17,8 @@ import numpy as np
 
 from fedlingua.common.errors import RunError
 from fedlingua.exchange.joined import Numbers, cuts
+from fedlingua.exchange.selected import Selection, part_sizes
 from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet
-from fedlingua.selection.masks import Selection, part_sizes
 
 FROZEN_TO_TIGHTEN = 0.8
 """Share of numbers frozen at which the threshold is halved."""

@@ -11,8 +11,8 @@ import numpy as np
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.coding.coder import largest
 from fedlingua.exchange.joined import Numbers, runs
+from fedlingua.exchange.selected import Selection, part_sizes
 from fedlingua.exchange.tensors import NamedTensors, TensorSet
-from fedlingua.selection.masks import Selection, part_sizes
 
 Keep = Literal["g", "l"]
 """Which tensors are sent: those whose deviation is at least theta ("g"), or those below it ("l")."""

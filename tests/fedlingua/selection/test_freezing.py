@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedlingua.common.errors import RunError
+from fedlingua.exchange.selected import Selection
 from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
 from fedlingua.selection.freezing import apf_start, apf_step, check_state
-from fedlingua.selection.masks import Selection
 from tests.selected import mask_of
 
 Array = np.ndarray[Any, Any]

@@ -8,10 +8,10 @@ import pytest
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.joined import join, runs
 from fedlingua.exchange.records import from_record, to_record
+from fedlingua.exchange.selected import Selection, pack_selected, unpack_selected
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.selection.deviation import deviations, differences, magnitudes
 from fedlingua.selection.freezing import apf_start, apf_step
-from fedlingua.selection.masks import Selection, pack_selected, unpack_selected
 from fedlingua.selection.rules import by_threshold, dp, fixed_threshold, rand_send, random_threshold, top_k
 from tests.selected import counted, mask_of
 

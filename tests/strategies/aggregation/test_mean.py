@@ -9,20 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedlingua.common.cores import SPAN
 from fedlingua.exchange.joined import Joined, join
+from fedlingua.exchange.state import State
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
+from fedlingua.exchange.updates import Update, UpdateFiles
 from fedlingua.settings.checks import settings_from
 from strategies.aggregation import mean as module
-from strategies.aggregation.cores import SPAN
-from strategies.aggregation.mean import (
-    State,
-    by_loss,
-    by_size,
-    inner_cluster_aggregation,
-    start_everywhere,
-    weights_of,
-)
-from strategies.aggregation.updates import Update, UpdateFiles
+from strategies.aggregation.mean import by_loss, by_size, inner_cluster_aggregation, start_everywhere, weights_of
 from strategies.strategy import SiteStrategy
 from tests.means import fed_avg, fed_mean, weighted_mean
 

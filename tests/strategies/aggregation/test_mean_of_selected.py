@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedlingua.common.cores import SPAN
 from fedlingua.exchange.joined import Joined, join
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
+from fedlingua.exchange.updates import Sent, Update, UpdateFiles
 from strategies.aggregation import mean as module
-from strategies.aggregation.cores import SPAN
 from strategies.aggregation.mean import mean
-from strategies.aggregation.updates import Sent, Update, UpdateFiles
 from tests.means import fed_avg
 from tests.soft_gates import gate
 

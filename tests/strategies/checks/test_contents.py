@@ -11,12 +11,17 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange import protocol
+from fedlingua.exchange.expected import Expected, parse_dev_loss
 from fedlingua.exchange.records import pack
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
+from fedlingua.layers.layer import Incoming, Training
+from fedlingua.layers.order import layers_of
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
 from fedlingua.settings.table import KEYS
-from strategies.checks.contents import Expected, Training, most_steps, parse_dev_loss, parse_probe, parse_slope, parse_training
+from fedlingua.training.steps import most_steps
+from strategies.checks.contents import parse_training
+from strategies.methods.metasend import parse_probe, parse_slope
 
 SET = TensorSet("toy", (TensorSpec("w", (2,), "encoder", 0),))
 ABOUT = {"train": 100, "directions": ["de"]}
@@ -56,9 +61,8 @@ def read(
     records[protocol.ARRAYS] = pack({"w": np.full(2, value, np.float32)}, SET)
     sent = {"w": np.zeros(2, np.float32)}
     reply = Message(records, dst_node_id=1, message_type=protocol.TRAIN)
-    return parse_training(
-        reply, Expected("a", settings, about, SET, earlier, most_loss=4 * math.log(300), most_seconds=10.0), sent
-    )
+    expected = Expected("a", settings, about, SET, earlier, most_loss=4 * math.log(300), most_seconds=10.0)
+    return parse_training(layers_of(settings).reply(Incoming(expected, reply.content, sent)))
 
 
 def read_dev_loss(settings: Settings, num_tokens: float, dev: dict[str, float] | None = None) -> dict[str, float]:

@@ -10,10 +10,11 @@ from flwr.app import MetricRecord
 
 from fedlingua.common.errors import ExchangeError
 from fedlingua.evaluation.scores import ScoreSums, score_sums
+from fedlingua.exchange.checks import check_array, size_limit
 from fedlingua.exchange.records import to_record
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.personalization.choice import CANDIDATES
-from strategies.checks.reply import check_about, check_array, check_choice, size_limit
+from strategies.checks.reply import check_about, check_choice
 
 
 def test_a_reply_may_have_four_bytes_a_number_a_hundredth_more_and_64_kib() -> None:

@@ -12,14 +12,15 @@ import torch
 from safetensors.numpy import load_file
 
 from fedlingua.common.errors import ConfigError
+from fedlingua.exchange.selected import Selection
+from fedlingua.exchange.state import State
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
-from fedlingua.selection.masks import Selection
+from fedlingua.exchange.updates import Update
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
 from fedlingua.settings.methods import SERVER_OPTIMIZERS
 from fedlingua.settings.table import KEYS
-from strategies.aggregation.mean import State, equally, inner_cluster_aggregation
-from strategies.aggregation.updates import Update
+from strategies.aggregation.mean import equally, inner_cluster_aggregation
 from strategies.methods.server_optimizer import BETA1, OPTIMIZERS, SCHEDULES, Moments, ServerOptimizer, Step, pseudo_gradient
 from tests.in_process import checkpoint_bytes, run
 from tests.means import weighted_mean

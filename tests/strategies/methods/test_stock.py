@@ -18,13 +18,13 @@ from fedlingua.corpora.sites import read_federation
 from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Joined, join
 from fedlingua.exchange.records import unpack
+from fedlingua.exchange.state import State
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.exchange.trainable import build_trainable
+from fedlingua.exchange.updates import Update
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
 from fedlingua.training.loop import train_locally
-from strategies.aggregation.mean import State
-from strategies.aggregation.updates import Update
 from strategies.methods.stock import ClusterGrid
 from strategies.rounds.flower_records import arrays_of, content_of, state_of
 from strategies.rounds.phases import Phases

@@ -3,42 +3,52 @@
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from safetensors.numpy import load_file
 
 from fedlingua.common.files import sha256
-from fedlingua.consent.ledger import Ledger
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import Task
-from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
 from fedlingua.exchange.tensors import NamedTensors, Tensors, digest_of, save_tensors
-from fedlingua.exchange.trainable import Trainable
-from fedlingua.privacy.clipping import PrivateSteps
+from fedlingua.layers.layer import Incoming, Layer, Outgoing, Site
 from fedlingua.privacy.noise_shares import SEED
 from fedlingua.settings.config import Settings
-from fedlingua.training.loop import LocalResult
+
+if TYPE_CHECKING:
+    import torch
 
 _log = logging.getLogger("fedlingua.client")
 
 
-@dataclass(frozen=True)
-class PrivateTraining:
-    """A site's training with noise."""
+class PrivateTraining(Layer):
+    """A site's training with noise (`dp.epsilon`). Only its steps and seconds leave the site, since no noise covers its loss."""
 
-    site: str
-    trainable: Trainable
-    settings: Settings
-    folder: Path
-    ledger: Ledger
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._shares: NamedTensors = {}
+        """Under `dp.noise = "shares"`, what the last trained round adds to a secure sum."""
+        if settings.shares_noise:
+            self.needs_run = "dp.noise = 'shares' needs a secure sum, where shares add up; outside of a run give 'site'"
 
-    def train(
-        self, train: Callable[..., LocalResult], received: NamedTensors, task: Task, optimizer: dict[str, Numbers] | None
-    ) -> tuple[LocalResult, Tensors]:
+    def reply(self, came: Incoming) -> Incoming:
+        came.has_loss = False
+        return came
+
+    def training(
+        self, site: Site, task: Task, received: NamedTensors, optimizer: dict[str, Numbers] | None, train: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        return partial(self._train, site, task, received, optimizer, train)
+
+    def update(self, site: Site, task: Task, going: Outgoing) -> Outgoing:
+        return replace(going, update=self._shares) if self._shares else going
+
+    def _train(
+        self, site: Site, task: Task, received: NamedTensors, optimizer: dict[str, Numbers] | None, train: Callable[..., Any]
+    ) -> dict[str, Any]:
         """Train the current model with noise and enter the cost in the ledger; raise ExchangeError if it is more than is allowed.
 
         The result is stored first. A repeated request, as in a resumed run, gets the stored result again at no further cost.
@@ -46,26 +56,27 @@ class PrivateTraining:
         Args:
             train: Trains the model for a round; takes the steps' clipping and noise as `private`.
             optimizer: Adam's state, if the site keeps it; updated in place.
-
-        Returns:
-            The sums of training; under `dp.noise = "shares"` also the sums of clipped gradients and, under SEED, the seed of their noise.
         """
-        settings, model = self.settings, self.trainable.model
-        asked = digest_of(f"{task.run}/{self.site}/{task.round}/{task.own}/{settings.hash()}", received)
-        entry = self.ledger.of_round(settings, task.run, task.round)
-        file = self.folder / "private" / f"{task.round:04d}-{asked[:32]}.safetensors"
+        from fedlingua.exchange.tensor_sets import read_tensors, write_tensors
+        from fedlingua.privacy.clipping import PrivateSteps
+
+        settings, ledger, model = self.settings, site.ledger, site.trainable.model
+        asked = digest_of(f"{task.run}/{site.site}/{task.round}/{task.own}/{settings.hash()}", received)
+        entry = ledger.of_round(settings, task.run, task.round)
+        file = site.folder / "private" / f"{task.round:04d}-{asked[:32]}.safetensors"
         if file.is_file():
             stored = load_file(file)
             write_tensors(model, _under("model/", stored))
             if optimizer is not None:
                 optimizer.update(_under("optimizer/", stored))
-            result = LocalResult(0.0, 0, 0, settings.local_epochs, 0.0)
+            done = {"steps": settings.local_epochs, "seconds": 0.0}
         else:
-            self.ledger.check_round(entry, settings)
+            ledger.check_round(entry, settings)
             sums: dict[str, torch.Tensor] | None = {} if settings.shares_noise else None
             noise, by_document = entry.noise if sums is None else 0.0, settings.dp_unit == "document"
-            result = train(private=PrivateSteps(entry.share, settings.dp_clip, noise, sums, by_document))
-            results = {"model/": read_tensors(model, self.trainable.trained), "optimizer/": optimizer or {}}
+            trained = train(private=PrivateSteps(entry.share, settings.dp_clip, noise, sums, by_document))
+            done = {name: trained[name] for name in ("steps", "seconds")}
+            results = {"model/": read_tensors(model, site.trainable.trained), "optimizer/": optimizer or {}}
             if sums is not None:
                 seed = np.frombuffer(os.urandom(32), np.uint8)
                 results = {"clipped/": {**{name: each.cpu().numpy() for name, each in sums.items()}, SEED: seed}}
@@ -76,9 +87,10 @@ class PrivateTraining:
                 if int(old.name[:4]) < task.round - 1:  # the server cannot request it again
                     old.unlink()
         entry = replace(entry, key=sha256(file))  # keyed by the result that is sent: training again gives another result
-        self.ledger.enter(entry, partial(self.ledger.check_round, settings=settings))
-        _log.info("site %s: %s: epsilon %.3g is spent in all", self.site, entry.what, self.ledger.spent)
-        return result, _under("clipped/", stored)
+        ledger.enter(entry, partial(ledger.check_round, settings=settings))
+        _log.info("site %s: %s: epsilon %.3g is spent in all", site.site, entry.what, ledger.spent)
+        self._shares = _under("clipped/", stored)
+        return done
 
 
 def _under(prefix: str, tensors: NamedTensors) -> Tensors:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
+from fedlingua.layers.agreed_selection import left_out_next
 from fedlingua.settings.checks import settings_from
-from strategies.methods.agreed_selection import left_out_next
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from strategies.checks.summed import RISE, best_before, length, too_long
+from fedlingua.layers.summed import RISE, best_before, length, too_long
 
 
 def test_the_length_of_a_mean_is_its_root_mean_square_by_rate_x_steps() -> None:

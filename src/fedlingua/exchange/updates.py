@@ -14,7 +14,7 @@ import numpy as np
 
 from fedlingua.common.errors import RunError
 from fedlingua.exchange.joined import Flat, Joined, Numbers, Some
-from fedlingua.selection.masks import Selection
+from fedlingua.exchange.selected import Selection
 
 FOLDER = ".updates"
 LARGE = 64 * 1024 * 1024

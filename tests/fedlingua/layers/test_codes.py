@@ -15,12 +15,12 @@ from fedlingua.exchange.coding.coder import decode, encode, generator_of
 from fedlingua.exchange.held import NamedState, digest_of
 from fedlingua.exchange.joined import Joined, runs
 from fedlingua.exchange.records import from_record, to_record
+from fedlingua.exchange.selected import Selection, pack_selected, unpack_selected
+from fedlingua.exchange.state import State
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
-from fedlingua.selection.masks import Selection, pack_selected, unpack_selected
+from fedlingua.layers.codes import decoded_selection, decoded_update, encode_downlink, stretch
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.codes import parse_code
-from strategies.aggregation.coded import decoded_selection, decoded_update, encode_downlink, stretch
-from strategies.aggregation.mean import State
 from tests.faults.test_resume import begin, final_bytes, losses, resume
 from tests.in_process import InProcessGrid, rounds, run, run_on
 from tests.selected import mask_of
@@ -421,8 +421,8 @@ def test_a_payload_that_is_none_is_refused_by_name(families, tmp_path, change):
 
 def test_a_change_of_what_the_site_does_not_have_is_asked_for_whole(families, tmp_path):
     """A server that believes in another base than the site has: its request is answered with what is missing."""
-    from clients.received import ReceivedFiles
     from fedlingua.exchange.held import NotHeldError
+    from fedlingua.exchange.received import ReceivedFiles
 
     files = ReceivedFiles(tmp_path, SET, {"e": np.zeros(3, np.float32), "d": np.zeros((2, 2), np.float32)}, parse_code("4bit"))
     result = encode_downlink(state(0), state(1, number=7), SET, settings(**FOUR), 1)

@@ -1,42 +1,45 @@
 """Track which tensors each site already holds: a request names those by their hash, and carries only the others."""
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, MutableMapping
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message
+from flwr.serverapp import Grid
 
 from fedlingua.exchange import protocol
-from fedlingua.exchange.held import NamedState, digest_of, outdated
+from fedlingua.exchange.held import NamedState, digest_of, digests_of, outdated
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import opened
-from strategies.aggregation.coded import Payloads
+from fedlingua.layers.layer import Layer, Server
+from fedlingua.settings.config import Settings
 
 Digests = Mapping[str, str]
+Payloads = MutableMapping[tuple[str, str], bytes]
+"""(hash of a part's old numbers, hash of its new numbers) -> the coded change from old to new"""
 
 
-class Holdings:
+class HeldTensors(Layer):
     """The tensors that each site holds. This is only in the server's memory, so a resumed run sends everything again.
 
+    At a site they are in `fedlingua.exchange.received`, which reads every request.
+
     Args:
-        best_of: Site -> the round whose tensors it would keep now.
-        last: How many of the last rounds a site stores besides that one.
+        payloads: The coded changes of the newest state, which replace tensors whose old numbers a site holds.
     """
 
-    def __init__(self, best_of: Callable[[str], int] = lambda site: 0, last: int = 1) -> None:
-        self.best_of, self.last, self.initial = best_of, last, dict[str, str]()
-        self.payloads: Payloads = {}
-        """The round's coded changes."""
+    def __init__(self, settings: Settings, payloads: Payloads) -> None:
+        super().__init__(settings)
+        self.payloads, self.last = payloads, settings.rounds_at_sites
         self._rounds: dict[str, dict[int, Digests]] = {}
         self._sent: dict[str, NamedState] = {}
 
-    def replace_held(self, messages: Mapping[str, Message]) -> dict[str, int]:
-        """Name the tensors of requests by hash. Parts that a site holds are removed; a part with a known coded change is replaced by it.
+    def begin(self, run: Server, grid: Grid) -> None:
+        super().begin(run, grid)
+        self.initial = digests_of(run.initial, run.tensor_set)
 
-        Returns:
-            Site -> size in bytes of the request's tensors as float32.
-        """
-        whole, digests, changes = dict.fromkeys(messages, 0), dict[int, str](), dict[tuple[str, str], Array]()
+    def requests(self, messages: Mapping[str, Message]) -> None:
+        """Name the tensors of requests by hash. Parts that a site holds are removed; a part with a known coded change is replaced by it."""
+        digests, changes = dict[int, str](), dict[tuple[str, str], Array]()
         for site, message in messages.items():
             arrays = message.content.array_records.get(protocol.ARRAYS)
             if not arrays:
@@ -55,15 +58,13 @@ class Holdings:
                 if change not in changes:  # one object for all sites that get it
                     changes[change] = Array(np.frombuffer(self.payloads[change], np.uint8))
                 rest[part] = changes[change]
-            state = NamedState(max(0, task.round - trains), self.best_of(site), named, bases)
+            state = NamedState(max(0, task.round - trains), self.run.best_of(site), named, bases)
             message.content[protocol.ARRAYS], message.content[protocol.STATE] = ArrayRecord(), state.record()
             for part, array in rest.items():  # making a record of arrays would copy them
                 message.content.array_records[protocol.ARRAYS][part] = array
-            whole[site] = 4 * sum(math.prod(array.shape) for array in arrays.values())
             self._sent[site] = state
-        return whole
 
-    def confirm(self, site: str) -> None:
+    def answered(self, site: str) -> None:
         """Record what a site holds now that it has answered."""
         if state := self._sent.pop(site, None):
             rounds = self._of(site)
@@ -72,7 +73,7 @@ class Holdings:
             for number in outdated([number for number in rounds if number], state, self.last):
                 del rounds[number]
 
-    def forget(self, site: str) -> bool:
+    def not_held(self, site: str) -> bool:
         """Forget what a site holds, so that it is sent everything; return whether it had been thought to hold anything."""
         had, self._rounds[site] = bool(self._of(site)), {}
         return had

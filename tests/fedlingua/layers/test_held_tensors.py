@@ -1,10 +1,11 @@
 """What a site holds is named, not sent: the same tensors for fewer bytes, and everything anew where a site has lost it."""
 
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
+from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedlingua.exchange import protocol
@@ -12,7 +13,7 @@ from fedlingua.exchange.held import NamedState, digest_of
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import pack
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
-from strategies.rounds.holdings import Holdings
+from fedlingua.layers.held_tensors import HeldTensors
 from tests.in_process import checkpoint_bytes, rounds, run
 
 SET = TensorSet("adapters", (TensorSpec("e", (3,), "encoder", 0), TensorSpec("d", (2,), "decoder", 0)))
@@ -36,16 +37,23 @@ def request(kind, number, **values):
     return Message(content, dst_node_id=1, message_type=kind, group_id="0", ttl=60.0)
 
 
+def holding(best=0, last=1):
+    """A layer whose sites would keep the round `best`, and store the `last` ones."""
+    layer = HeldTensors(SimpleNamespace(rounds_at_sites=last), {})
+    layer.begin(SimpleNamespace(initial={}, tensor_set=SET, best_of=lambda site: best), None)
+    return layer
+
+
 def sent(holdings, kind, number, **values):
     """The parts that go out whole, with the state that is named; the site answers."""
     message = request(kind, number, **values)
-    holdings.replace_held({"court": message})
-    holdings.confirm("court")
+    holdings.requests({"court": message})
+    holdings.answered("court")
     return list(message.content[protocol.ARRAYS]), NamedState.of(message.content)
 
 
 def test_a_part_goes_out_once():
-    holdings = Holdings()
+    holdings = holding()
     parts, state = sent(holdings, protocol.EVALUATE, 1, e=1, d=2)
     assert parts == ["encoder", "decoder"]
     digests = {"encoder": digest_of(np.ones(3, np.float32)), "decoder": digest_of(np.full(2, 2, np.float32))}
@@ -55,36 +63,26 @@ def test_a_part_goes_out_once():
 
 
 def test_what_was_not_answered_is_sent_again():
-    holdings = Holdings()
-    holdings.replace_held({"court": request(protocol.EVALUATE, 1, e=1, d=2)})
+    holdings = holding()
+    holdings.requests({"court": request(protocol.EVALUATE, 1, e=1, d=2)})
     assert sent(holdings, protocol.TRAIN, 2, e=1, d=2)[0] == ["encoder", "decoder"]
 
 
 def test_a_site_that_has_lost_it_is_sent_everything_and_only_once_more():
-    holdings = Holdings()
+    holdings = holding()
     holdings.initial = {"encoder": digest_of(np.ones(3, np.float32)), "decoder": digest_of(np.ones(2, np.float32))}
     assert sent(holdings, protocol.TRAIN, 1, e=1, d=1)[0] == []
-    assert holdings.forget("court")
-    assert not holdings.forget("court")
+    assert holdings.not_held("court")
+    assert not holdings.not_held("court")
     assert sent(holdings, protocol.TRAIN, 1, e=1, d=1)[0] == ["encoder", "decoder"]
 
 
 @pytest.mark.parametrize(("number", "is_held"), [(1, False), (2, True), (3, False), (4, False), (5, True), (8, True)])
 def test_the_last_rounds_and_the_best_are_held(number, is_held):
-    holdings = Holdings(lambda site: 2, last=4)
+    holdings = holding(best=2, last=4)
     for earlier in range(1, 9):
         sent(holdings, protocol.EVALUATE, earlier, e=earlier, d=-earlier)
     assert (sent(holdings, protocol.FINISH, number, e=number, d=-number)[0] == []) == is_held
-
-
-def test_bytes_as_float32_count_named_parts_too():
-    holdings = Holdings()
-    sent(holdings, protocol.EVALUATE, 1, e=1, d=2)
-    again = request(protocol.TRAIN, 2, e=1, d=2)
-    empty = Message(
-        RecordDict({protocol.ARRAYS: ArrayRecord()}), dst_node_id=1, message_type=protocol.FINISH, group_id="0", ttl=1.0
-    )
-    assert holdings.replace_held({"court": again, "farm": empty}) == {"court": 4 * 5, "farm": 0}
 
 
 # --- Whole runs ------------------------------------------------------------------------------------------------------------------
@@ -92,7 +90,7 @@ def test_bytes_as_float32_count_named_parts_too():
 
 def test_named_or_sent_the_tensors_are_the_same(config, tmp_path, monkeypatch):
     named, _ = run(config, tmp_path / "named")
-    monkeypatch.setattr(Holdings, "replace_held", lambda self, messages: dict.fromkeys(messages, 0))
+    monkeypatch.setattr(HeldTensors, "requests", lambda self, messages: None)
     whole, _ = run(config, tmp_path / "whole")
     assert checkpoint_bytes(named) == checkpoint_bytes(whole)
     assert named.read("scores.json")["sites"] == whole.read("scores.json")["sites"]

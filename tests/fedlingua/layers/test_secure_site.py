@@ -10,13 +10,13 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from clients import secure_sum
 from clients.client_app import _secure
-from clients.secure_sum import SecureSite, Trust
 from fedlingua.common.errors import ExchangeError
 from fedlingua.consent.limits import SiteLimits
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import Task
+from fedlingua.layers import secure_site as secure_sum
+from fedlingua.layers.secure_site import SecureSite, Trust
 from fedlingua.privacy.fixed_point import CHECKS, TRAINING, UNSENT, Group, unpack
 from fedlingua.privacy.masks import MODELS, common_to_all, context, unmasked
 from fedlingua.privacy.noise_shares import SEED, PartNoise

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from clients.received import ReceivedFiles
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange import protocol
 from fedlingua.exchange.held import NamedState, NotHeldError, digests_of, identity
+from fedlingua.exchange.received import ReceivedFiles
 from fedlingua.exchange.records import pack
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 

@@ -9,10 +9,10 @@ import pytest
 
 from fedlingua.common.errors import RunError
 from fedlingua.exchange.joined import EndToEnd, Joined
+from fedlingua.exchange.selected import Selection
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
-from fedlingua.selection.masks import Selection
+from fedlingua.exchange.updates import BUDGET, LARGE, Scaled, Update, UpdateFiles, scaled
 from strategies.aggregation.mean import equally, inner_cluster_aggregation
-from strategies.aggregation.updates import BUDGET, LARGE, Scaled, Update, UpdateFiles, scaled
 from strategies.methods.server_optimizer import pseudo_gradient
 from tests.means import fed_mean, weighted_mean
 

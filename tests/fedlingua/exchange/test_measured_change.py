@@ -5,18 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.supercore.differential_privacy import compute_clip_model_update
 
-from fedlingua.common.errors import ConfigError, ExchangeError
-from fedlingua.exchange.joined import EndToEnd, Joined, join
+from fedlingua.common.errors import ExchangeError
+from fedlingua.exchange import measured_change as norms
+from fedlingua.exchange.joined import EndToEnd, Joined
+from fedlingua.exchange.measured_change import SPAN, change_of
+from fedlingua.exchange.selected import Selection, everything
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
-from fedlingua.selection.masks import Selection, everything
-from fedlingua.settings.checks import settings_from
-from strategies.aggregation.updates import Update, scaled
-from strategies.checks import norms
-from strategies.checks.norms import SPAN, Change, change_of, norm_clip
-from strategies.checks.outliers import Verdict
-from strategies.strategy import length
 from tests.selected import mask_of
 
 Array = np.ndarray[Any, Any]
@@ -128,41 +123,3 @@ def test_of_single_numbers_those_that_were_sent_count() -> None:
     found = change_of(Joined(update, TWO), {part: EndToEnd([flat]) for part, flat in start.items()}, chosen)
     assert found.sent.tolist() == [0, 2, 0]
     assert found.rms[[0, 2]].tolist() == [math.sqrt(12.5)] * 2
-
-
-# --- Norm clipping -------------------------------------------------------------------------------------------------------------
-
-
-def test_norms_are_clipped_to_m_or_to_the_median() -> None:
-    assert norm_clip({"a": 1.0, "b": 2.0, "c": 8.0}, 4.0) == {"c": 0.5}
-    assert norm_clip({"a": 1.0, "b": 2.0, "c": 8.0}, 0.0) == {"c": 0.25}
-    assert norm_clip({}, 0.0) == norm_clip({"a": 0.0}, 0.0) == {}
-
-
-def test_a_clipped_update_is_flowers() -> None:
-    rng = np.random.default_rng(3)
-    chosen = TensorSet("set", (TensorSpec("a", (3, 50), "encoder", 0), TensorSpec("b", (SPAN + 7,), "encoder", 1)))
-    start, moved = ({spec.name: rng.standard_normal(spec.shape, np.float32) for spec in chosen.specs} for _ in range(2))
-    theirs = [moved[name].copy() for name in chosen.names]
-    norm = math.sqrt(sum(float(np.square(moved[name] - start[name]).sum()) for name in chosen.names))
-    factors = np.full(2, norm_clip({"a": norm}, 5.0)["a"])
-    clipped = scaled(
-        Update("a", Joined(join(moved, chosen), chosen), 1), {"encoder": EndToEnd([start["a"].ravel(), start["b"]])}, factors
-    )
-    compute_clip_model_update(theirs, [start[name] for name in chosen.names], 5.0)
-    for name, wanted in zip(chosen.names, theirs, strict=True):
-        np.testing.assert_allclose(clipped.tensors[name], wanted, rtol=1e-4, atol=1e-5)
-
-
-def test_an_update_that_was_scaled_down_already_is_clipped_by_the_norm_that_it_has_then() -> None:
-    change = Change(np.array([64.0, 36.0]), *[np.ones(2)] * 3)
-    assert length(change, None) == 10.0
-    assert length(change, Verdict("too long", np.array([0.5, 0.0]))) == 4.0
-
-
-def test_updates_are_clipped_under_a_selection_too_but_not_where_none_leaves_a_site(run_config: dict[str, Any]) -> None:
-    config = {**run_config, "aggregation": "norm-clip"}
-    settings_from({**config, "method": "adapter-fed", "send.rule": "top-k"})
-    settings_from({**config, "method": "adapter-fed", "server.optimizer": "adam"})
-    with pytest.raises(ConfigError, match="nothing leaves a site"):
-        settings_from({**config, "method": "adapter-local"})

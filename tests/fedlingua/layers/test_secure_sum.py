@@ -13,12 +13,12 @@ from safetensors.numpy import load
 from fedlingua.common.errors import ConfigError, ExchangeError, RunError
 from fedlingua.evaluation.totals import score_counters
 from fedlingua.exchange import protocol
+from fedlingua.layers import secure_sum
+from fedlingua.layers.secure_sum import EXPONENTS, SecureSums
 from fedlingua.privacy.fixed_point import SITES, TRAINING, UNSENT
 from fedlingua.privacy.masks import MODELS
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.conflicts import NOT_SUMMED
-from strategies.methods import secure_sum
-from strategies.methods.secure_sum import EXPONENTS, SecureFedMean
 from tests.hostile.secure_table import signed
 from tests.in_process import InProcessGrid, checkpoint_bytes, failing, rounds, run, run_on
 
@@ -240,16 +240,16 @@ def test_a_sum_is_opened_over_no_fewer_sites_than_a_cluster_may_have() -> None:
     roster, settings = SimpleNamespace(threshold=3, names=tuple("abcd")), SimpleNamespace(privacy_min_cluster=4)
     failures = list[str]()
     like: Any = SimpleNamespace(roster=roster, settings=settings, _fail=failures.append)
-    SecureFedMean._check_threshold(like, 3, list("abcd"))
+    SecureSums._check_threshold(like, 3, list("abcd"))
     assert failures == []
-    SecureFedMean._check_threshold(like, 3, list("abc"))
+    SecureSums._check_threshold(like, 3, list("abc"))
     assert failures == ["round 1: 3 of 4 sites sent their part of the sum, and 4 have to open it"]
 
 
 def test_scales_are_no_larger_than_a_rounds_steps_can_reach() -> None:
     sent = SimpleNamespace(values={EXPONENTS: {"encoder": {"all": [5, -3]}}})
-    like: Any = SimpleNamespace(_noise={}, sent=sent, _most_exponent=lambda number: 1)
-    assert SecureFedMean._exponents(like, 2, "encoder", "all") == [1, -3]
+    like: Any = SimpleNamespace(_noise={}, run=SimpleNamespace(sent=sent), _most_exponent=lambda number: 1)
+    assert SecureSums._exponents(like, 2, "encoder", "all") == [1, -3]
 
 
 @pytest.mark.parametrize(

@@ -1,28 +1,90 @@
 """Coded changes in place of tensors (`send.code`): encode what the sites receive, and decode what a site sent."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from fedlingua.common.errors import ExchangeError
+from fedlingua.common.timing import timed
+from fedlingua.exchange import protocol
 from fedlingua.exchange.coding.change import encode_change, opened_payload
 from fedlingua.exchange.coding.coder import generator_of
 from fedlingua.exchange.held import digest_of
 from fedlingua.exchange.joined import Joined, Numbers, flat_parts, join
+from fedlingua.exchange.protocol import Task
+from fedlingua.exchange.records import opened
+from fedlingua.exchange.selected import pack_selected, part_sizes, selection_of
+from fedlingua.exchange.state import State
 from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet
-from fedlingua.selection.masks import pack_selected, part_sizes, selection_of
+from fedlingua.layers.held_tensors import Payloads
+from fedlingua.layers.layer import Incoming, Layer, Outgoing, Site
 from fedlingua.settings.codes import Code
 from fedlingua.settings.config import Settings
-from strategies.aggregation.mean import State
 
-Payloads = Mapping[tuple[str, str], bytes]
-"""(hash of a part's old numbers, hash of its new numbers) -> the coded change from old to new"""
+
+class Codes(Layer):
+    """Coded changes in place of tensors, up and down.
+
+    Args:
+        payloads: Where the coded changes of the newest state are put for `HeldTensors`, which sends them.
+        selects: Whether sites send a part of their updates, which leaves out what a code would have to make up for.
+    """
+
+    folders = ("residual",)
+
+    def __init__(self, settings: Settings, payloads: Payloads, selects: bool) -> None:
+        super().__init__(settings)
+        self.payloads, self.selects, self.code = payloads, selects, settings.code_up
+
+    def state(self, number: int, before: State, after: State) -> State:
+        """Return the state that the sites will have, under `send.code-down` from its coded change."""
+        if self.settings.code_down.method == "none":
+            return after
+        with timed(self.run.phases.record.server_s, "code"):
+            coded, payloads = encode_downlink(before, after, self.run.tensor_set, self.settings, number)
+        self.payloads.clear()
+        self.payloads.update(payloads)
+        return coded
+
+    def reply(self, came: Incoming) -> Incoming:
+        if self.code.method == "none" or came.start is None:
+            return came
+        arrays, chosen = opened(came.content.array_records[protocol.ARRAYS]), came.expected.tensor_set
+        if self.selects:
+            came.arrays, came.digest = decoded_selection(arrays, came.start, chosen, self.code)
+        else:
+            came.tensors, came.digest = decoded_update(arrays, came.start, chosen, self.code)
+        return came
+
+    def update(self, site: Site, task: Task, going: Outgoing) -> Outgoing:
+        """Code the change since the start, with error feedback (Karimireddy et al. 2019, algorithm 2) if all of it is sent: what the code
+        leaves out is added to a later change."""
+        if self.code.method == "none":
+            return going
+        chosen, stage = site.trainable.tensor_set, (task.round, task.attempt)
+        parts: Collection[str]
+        if going.selection:
+            arrays, started = Tensors(going.arrays or {}), pack_selected(going.start, going.selection)
+            parts = part_sizes(chosen).keys() & started.keys()
+        else:
+            arrays, started = join(going.update, chosen), join(going.start, chosen)
+            parts = arrays.keys()
+        feeds_back = not self.code.is_exact and not going.selection
+        residuals, left = site.files["residual"].load(task.own) if feeds_back else {}, Tensors()
+        for part in parts:
+            shapes = (going.selection or chosen).shapes_of(part)
+            draws = generator_of(self.settings.seed, task.round, site.site, part)
+            coded = encode_change(started[part], arrays[part], residuals.get(part), shapes, self.code, draws)
+            arrays[part], left[part] = np.frombuffer(coded.payload, np.uint8), coded.residual
+        if feeds_back:
+            site.files["residual"].save(left, stage)
+        return replace(going, arrays=arrays)
 
 
 def encode_downlink(
     before: State, after: State, tensor_set: TensorSet, settings: Settings, number: int
-) -> tuple[State, Payloads]:
+) -> tuple[State, dict[tuple[str, str], bytes]]:
     """Code the change that a round makes to the state; return the state that the sites will have after it, and the coded changes.
 
     What the code leaves out is stored in the state and added to a later change (Karimireddy et al. 2019, algorithm 2).

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clients.round_files import RoundFiles
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.protocol import START
+from fedlingua.exchange.round_files import RoundFiles
 from tests.damage import truncate
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from strategies.aggregation.cores import SPAN
-from strategies.checks.agreement import LEAST, agreed_by, agreements, cosines_with_others, products
+from fedlingua.common.cores import SPAN
+from fedlingua.layers.agreement import LEAST, agreed_by, agreements, cosines_with_others, products
 
 SIZE = 4000
 

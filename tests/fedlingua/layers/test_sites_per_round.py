@@ -10,9 +10,9 @@ from safetensors.numpy import load_file
 
 from fedlingua.common.errors import ConfigError, RunError
 from fedlingua.exchange import protocol
+from fedlingua.layers.drawn_sites import draws
 from fedlingua.runs.plan import check_enough
 from fedlingua.settings.checks import settings_from
-from strategies.rounds.draw import draws
 from tests.faults.test_resume import begin, final_bytes, losses, resume
 from tests.federations import SITES
 from tests.gate import cases

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedlingua.common.cores import BLOCK, SPAN, on_cores
 from fedlingua.exchange.joined import Flat, Numbers
-from strategies.aggregation.cores import BLOCK, SPAN, on_cores
-from strategies.checks.outliers import Verdict
+from fedlingua.layers.outliers import Verdict
 
 LEAST = -0.2
 """Least agreement of an update that counts."""

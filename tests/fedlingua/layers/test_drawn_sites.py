@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from strategies.rounds.draw import draws
+from fedlingua.layers.drawn_sites import draws
 
 Pairs = list[tuple[str, str]]
 """Each site's encoder cluster and decoder cluster."""

@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 
 from fedlingua.exchange.joined import Numbers
+from fedlingua.exchange.measured_change import Change
 from fedlingua.settings.config import Settings
 from fedlingua.settings.schedules import rate_share
-from strategies.checks.norms import Change
 
 CLIP = 0.8
 """Share of robust.max-ratio to which an update is scaled down."""

@@ -10,8 +10,8 @@ import pytest
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange.joined import join, runs
 from fedlingua.exchange.records import from_record, to_record
+from fedlingua.exchange.selected import Selection, everything, pack_selected, unpack_selected
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
-from fedlingua.selection.masks import Selection, everything, pack_selected, unpack_selected
 from tests.selected import counted, mask_of
 
 Array = np.ndarray[Any, Any]

@@ -10,12 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedlingua.settings.checks import settings_from
-from fedlingua.settings.config import Settings
-from fedlingua.settings.table import KEYS
-from fedlingua.training.optimizers import OPTIMIZERS
-from strategies.checks.norms import Change
-from strategies.checks.outliers import (
+from fedlingua.exchange.measured_change import Change
+from fedlingua.layers.outliers import (
     BETA1,
     BETA2,
     Distance,
@@ -27,6 +23,10 @@ from strategies.checks.outliers import (
     learning_rates,
     out_of_reach,
 )
+from fedlingua.settings.checks import settings_from
+from fedlingua.settings.config import Settings
+from fedlingua.settings.table import KEYS
+from fedlingua.training.optimizers import OPTIMIZERS
 
 NAMES = ["w"]
 

@@ -10,13 +10,37 @@ bipartite graph: its vertices are clusters, each site is the edge between its tw
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, count
+from itertools import chain, count, islice
 from random import Random
 
+from flwr.serverapp import Grid
+
 from fedlingua.clustering.clusters import CLUSTERED, Clusters, cluster_of
+from fedlingua.layers.layer import Layer, Server
 
 Vertex = tuple[int, str | None]
 """(side, cluster): encoder clusters are on side 0, decoder clusters on side 1. None: a vertex that makes the other side's sums whole."""
+
+
+class DrawnSites(Layer):
+    """Rounds in which `sites-per-round` sites train. Those not drawn count in the mean bytes of a site, with none."""
+
+    def begin(self, run: Server, grid: Grid) -> None:
+        super().begin(run, grid)
+        everybody = run.registry.expected
+        number = self.settings.sites_drawn(len(everybody))
+        self.asks_all = number >= len(everybody)
+        self._draws, self._drawn = draws(everybody, run.clusters, number, self.settings.seed), list[set[str]]()
+
+    def sites(self, number: int, sites: list[str]) -> list[str]:
+        if self.asks_all:
+            return sites
+        self._drawn += islice(self._draws, max(0, number - len(self._drawn)))
+        drawn, record = [site for site in sites if site in self._drawn[number - 1]], self.run.phases.record
+        record.about["drawn"] = drawn
+        for site in self.run.registry.expected:
+            record.of(site)
+        return drawn
 
 
 def draws(sites: Iterable[str], clusters: Clusters, number: int, seed: int) -> Iterator[set[str]]:

@@ -1,4 +1,4 @@
-"""FedMean over sums that the server cannot take apart (`privacy.sum = "secure"`): Bonawitz et al. 2017 inside each cluster.
+"""Sums that the server cannot take apart (`privacy.sum = "secure"`): Bonawitz et al. 2017 inside each cluster.
 
 Before the first round of an attempt every site sends public keys for all sums (`query.keys`). Once it has the roster, it sends shares
 of each sum's secrets, sealed for the other sites (`query.shares`). A round then has two requests:
@@ -9,32 +9,42 @@ of each sum's secrets, sealed for the other sites (`query.shares`). A round then
 
 A rule that leaves tensors out (`send.rule`) is applied to the mean, so that all sites of a cluster leave out the same ones.
 
-In `aggregate` the mean of a cluster's sum replaces each survivor's update. The sums of training are counters under masks of their own,
+In `replies` the mean of a cluster's sum replaces each survivor's update. The sums of training are counters under masks of their own,
 over all sites. So are, under `privacy.scores = "sum"`, those of dev losses and scores.
 """
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
 from typing import Any, cast
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result
 
 from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.common.errors import ExchangeError, RunError
 from fedlingua.evaluation.totals import Totals, score_counters, totals_of
 from fedlingua.exchange import protocol
+from fedlingua.exchange.checks import check_loss, check_records
 from fedlingua.exchange.coding.coder import generator_of
+from fedlingua.exchange.expected import Sums
 from fedlingua.exchange.held import digest_of
 from fedlingua.exchange.joined import Flat, Joined, Numbers, join
+from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import opened
-from fedlingua.exchange.tensors import NOTHING, TensorSet
+from fedlingua.exchange.replies import Failure, RoundSkippedError
+from fedlingua.exchange.state import State
+from fedlingua.exchange.tensors import NamedTensors, TensorSet
+from fedlingua.layers.agreed_selection import left_out_next
+from fedlingua.layers.bounded_updates import averaged_clusters
+from fedlingua.layers.layer import Incoming, Layer, Outgoing, Server, Site, Training
+from fedlingua.layers.outliers import learning_rates
+from fedlingua.layers.secure_site import SecureSite
+from fedlingua.layers.summed import best_before, length, too_long
 from fedlingua.privacy.fixed_point import (
     CHECKS,
     COUNTERS_PART,
@@ -54,20 +64,8 @@ from fedlingua.privacy.masks import MODELS, WITHOUT, common_to_all, context, unm
 from fedlingua.privacy.noise_shares import planned
 from fedlingua.privacy.roster import KEY_BYTES, SCORES, Roster, dev_loss_sum, members_hash, num_sums, sum_name, training_sum
 from fedlingua.privacy.secrets import SEALED_BYTES, SECRET_BYTES, check_public, fit_together, is_share, public_of, recovered
-from strategies.aggregation.mean import State
-from strategies.aggregation.updates import Update
-from strategies.checks.contents import MEASURES, Scores, Training, most_steps, parse_dev_loss
-from strategies.checks.norms import NO_CHANGE
-from strategies.checks.outliers import learning_rates
-from strategies.checks.reply import check_loss, check_records
-from strategies.checks.summed import best_before, length, too_long
-from strategies.methods.agreed_selection import left_out_next
-from strategies.methods.fed_mean import FedMean
-from strategies.rounds.flower_records import arrays_of, site_of
-from strategies.rounds.phases import RoundSkippedError, ask_every_site
-from strategies.rounds.replies import Failure, Reply
-from strategies.rounds.traffic import FP32, kind_of
-from strategies.strategy import Federated
+from fedlingua.settings.config import Phase
+from fedlingua.training.steps import most_steps
 
 OPENED = "secure-sums.json"
 """A run's file: number of a sum -> the sites over which it was opened; a resumed run may not change them."""
@@ -77,83 +75,74 @@ EXPONENTS = "secure-exponents"
 """Key in a state's values of: part -> cluster -> the exponents of its tensors' scales in the next round."""
 LENGTHS = "secure-lengths"
 """Key in a state's values of: part -> cluster -> the lengths of the means of all tensors in the rounds up to it."""
+OF_SCORES = (protocol.EVALUATE, protocol.FINISH)
 Shares = Mapping[str, Mapping[str, bytes]]
 """holder -> owner of a secret -> the share of it that the holder gave"""
 
 
-class SecureFedMean(FedMean):
-    """FedMean that never sees a single update."""
+class SecureSums(Layer):
+    """The server never sees a single update (`privacy.sum = "secure"`)."""
 
-    def __init__(self, of: Federated) -> None:
-        super().__init__(of)
-        parts = [part for part in PARTS if self.tensor_set.of_part(part)]
-        self._sets: dict[str, TensorSet] = {part: self.tensor_set.in_part(part) for part in parts}
-        self._summed = {part: self.clusters[part] for part in parts}
+    def begin(self, run: Server, grid: Grid) -> None:
+        """Check the clusters, and exchange keys for all sums."""
+        super().begin(run, grid)
+        self._grid = grid
+        parts = [part for part in PARTS if run.tensor_set.of_part(part)]
+        self._sets: dict[str, TensorSet] = {part: run.tensor_set.in_part(part) for part in parts}
+        self._summed = {part: run.clusters[part] for part in parts}
         least = self.settings.privacy_min_cluster
-        for part, cluster, sites in self.averaged_clusters():
+        for part, cluster, sites in averaged_clusters(run):
             Group.of(len(sites))
             if len(sites) < least:
                 raise RunError(
                     f"the {part} cluster {cluster} has {len(sites)} sites ({', '.join(sites)}), and a secure sum needs "
                     f"{least} (privacy.min-cluster); give cluster.least = {least}, or method = 'adapter-fed'"
                 )
-        largest = max(int(about["train"]) for about in self.registry.about.values())
-        self._noise = planned(self.settings, self._summed, self.tensor_set, largest) if self.settings.shares_noise else {}
+        largest = max(int(about["train"]) for about in run.registry.about.values())
+        self._noise = planned(self.settings, self._summed, run.tensor_set, largest) if self.settings.shares_noise else {}
         """Part -> its scale and noise, if sites make the noise in shares."""
-        self._at_most_once: dict[str, list[str]] = self.folder.read(OPENED) or {}
+        self._at_most_once: dict[str, list[str]] = run.folder.read(OPENED) or {}
         self._masked: dict[str, dict[str, Callable[[], Numbers]]] = {}
         """Site -> part -> what gives its masked numbers."""
         self._common: dict[int, str] = {}
         """Number of a sum -> what all sites are asked on, which its masks are bound to."""
+        self._exchange_keys(grid)
 
-    @property
-    def evaluates_with_training(self) -> bool:
-        """True, since this class only adds scales to a training request."""
-        return True
-
-    def start(self, grid: Grid, initial_arrays: ArrayRecord, *args: Any, **kwargs: Any) -> Result:
-        """Exchange keys for all sums, then run the rounds."""
-        self._grid = grid
-        ask = partial(ask_every_site, grid, self.settings, self.registry, self.folder)
+    def _exchange_keys(self, grid: Grid) -> None:
+        ask = partial(self.run.ask_all, grid)
         need, count = "a secure sum needs the keys of every site", num_sums(self.settings.rounds)
         keys = ask(protocol.KEYS, partial(_keys, count), need, lambda _: 4096 + 2 * KEY_BYTES * count)
         names, (channels, public, signers, signatures) = tuple(keys), zip(*keys.values(), strict=True)
         if not all(signers):
             signers = signatures = ()
         by_size = self.settings.aggregation == "fed-avg"
-        sizes = tuple(int(self.registry.about[site]["train"]) for site in names) if by_size else ()
+        sizes = tuple(int(self.run.registry.about[site]["train"]) for site in names) if by_size else ()
         self.roster = Roster(names, channels, public, self._summed, signers, signatures, sizes)
         try:
-            for _, _, sites in self.averaged_clusters():
+            for _, _, sites in averaged_clusters(self.run):
                 self.roster.check_weights(sites, self.settings.sampling_temperature)
         except ExchangeError as error:
             raise RunError(str(error)) from error
         length = SEALED_BYTES * len(names) * count
         records = {protocol.SECURE: ConfigRecord(self.roster.record())}
         self._sealed = ask(protocol.SHARES, partial(_sealed, length), need, lambda _: 4096 + 2 * length, lambda _: records)
-        self.note(_in_words(self.roster))
-        return super().start(grid, initial_arrays, *args, **kwargs)
+        self.run.note(_in_words(self.roster))
 
-    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
-        """Make a request for each site, with its tensors' scales; only the same sites again if the round was opened before."""
-        messages = self._of_the_same(training_sum(server_round), super().configure_train(server_round, arrays, config, grid))
-        models = self._models(training_sum(server_round), self.sent, self.progress.pending, server_round)
-        for message in messages:
-            own = self.roster.clusters_of(site_of(message))
-            scales = {str(part): self._asked(server_round, part, cluster) for part, (cluster, _) in own.items()}
+    def requests(self, messages: dict[str, Message]) -> None:
+        """Say what all sites have received, and how numbers are scaled; ask only the same sites again if a sum was opened before."""
+        kinds = {message.metadata.message_type: message for message in messages.values()}
+        kind, task = next(((kind, Task.of(one.content.config_records[protocol.TASK])) for kind, one in kinds.items()), ("", None))
+        if task is None or not (kind == protocol.TRAIN or (self.settings.sums_scores and kind in OF_SCORES)):
+            return
+        number = task.round
+        which = {protocol.TRAIN: training_sum, protocol.EVALUATE: dev_loss_sum}.get(kind, lambda _: SCORES)(number)
+        if kind != protocol.FINISH:
+            self._keep_the_same(which, messages)
+        models = self._models(which, self.run.carried, task.measure, number)
+        for site, message in messages.items():
+            own = self.roster.clusters_of(site).items() if kind == protocol.TRAIN else ()
+            scales = {str(part): self._asked(number, part, cluster) for part, (cluster, _) in own}
             message.content[protocol.SECURE] = ConfigRecord({**scales, **models})
-        return messages
-
-    def _requests(self, message_type: str, state: State, grid: Grid, round_of: Callable[[str], int]) -> list[Message]:
-        """Make the requests; those for a part of a sum say which tensors all sites receive."""
-        messages = super()._requests(message_type, state, grid, round_of)
-        if self.settings.sums_scores and messages:
-            number = round_of(site_of(messages[0]))  # the same for all sites
-            which = SCORES if message_type == protocol.FINISH else dev_loss_sum(number)
-            models = self._models(which, state, None, number)
-            for message in messages:
-                message.content[protocol.SECURE] = ConfigRecord(dict(models))
-        return messages
 
     def _models(self, which: int, state: State, measure: int | None, number: int) -> dict[str, Any]:
         """Return what a request says that all sites have received, and whom the sum is without; remember what its masks are bound to."""
@@ -161,64 +150,63 @@ class SecureFedMean(FedMean):
             str(part): {cluster: digest_of(self._numbers_of(state, part, cluster)) for cluster in clusters}
             for part, clusters in (self._summed if number else {}).items()
         }
-        without = sorted(self.phases.left_out)
+        without = sorted(self.run.phases.left_out)
         self._common[which] = common_to_all(models, measure, number, without)
         return {MODELS: json.dumps(models), **({WITHOUT: without} if without else {})}
 
-    def _of_the_same(self, number: int, requests: Iterable[Message]) -> list[Message]:
-        """Return the requests to the sites over which a sum was opened before the run was resumed; all if it was not."""
-        messages = list(requests)
+    def _keep_the_same(self, number: int, messages: dict[str, Message]) -> None:
+        """Drop the requests to sites over which a sum was not opened before the run was resumed."""
         before = self._at_most_once.get(str(number))
         if before is None:
-            return messages
-        here = {site_of(message) for message in messages}
-        if missing := [site for site in before if site not in here]:
+            return
+        if missing := [site for site in before if site not in messages and site not in self.run.phases.good]:
             self._fail_without(number, before, f"{', '.join(missing)} cannot be asked")
-        return [message for message in messages if site_of(message) in before]
+        for site in [site for site in messages if site not in before]:
+            del messages[site]
 
-    def parse_update(self, site: str, reply: Message) -> Training:
+    def records(self, wanted: set[str]) -> set[str]:
+        return wanted - {protocol.METRICS, *([protocol.MEASURED] if self.settings.sums_scores else [])}
+
+    def reply(self, came: Incoming) -> Incoming:
         """Check the form of a reply, since its masked numbers allow no other check, and store them."""
-        expected = self._expected(site)
-        sends_dev = expected.measures and not self.settings.sums_scores
-        check_records(reply, {protocol.TASK, protocol.ARRAYS, *([protocol.MEASURED] if sends_dev else [])})
-        arrays, own = opened(reply.content.array_records[protocol.ARRAYS]), self.roster.clusters_of(site)
+        site = came.expected.site
+        arrays, own = opened(came.content.array_records[protocol.ARRAYS]), self.roster.clusters_of(site)
         if set(arrays) != {*own, COUNTERS_PART}:
             raise ExchangeError(f"sends {', '.join(arrays) or 'nothing'} under masks; wanted {', '.join([*own, COUNTERS_PART])}")
         for part, (cluster, members) in own.items():
             summed = [not skip for skip in self._skipped(part, cluster)]
-            unpack(arrays[part], sum(compress(self.tensor_set.sizes_of(part), summed)) + CHECKS, self._group(part, members))
+            unpack(arrays[part], sum(compress(self.run.tensor_set.sizes_of(part), summed)) + CHECKS, self._group(part, members))
         _check_counters(arrays[COUNTERS_PART], TRAINING)
-        dev = parse_dev_loss(reply.content.metric_records[protocol.MEASURED], expected) if sends_dev else None
-        self._masked[site] = {name: self.update_files.keep(site, name, array) for name, array in arrays.items()}
-        self.registry.traffic.counts[site, kind_of(reply), FP32] += 4 * self.tensor_set.num_parameters
-        return Training(Update(site, Joined({}, NOTHING), int(expected.about["train"])), {}, NO_CHANGE, "", dev=dev)
+        self._masked[site] = {name: self.run.update_files.keep(site, name, array) for name, array in arrays.items()}
+        came.is_open = False
+        return came
 
-    def check_updates(self, number: int, replies: Sequence[Reply[Training]]) -> dict[str, Update]:
-        """Open the round's sums with the sites' shares; return each survivor's update, which is the mean of its clusters."""
-        survivors = [reply.site for reply in replies]
+    def replies(self, number: int, trained: dict[str, Training]) -> dict[str, Training]:
+        """Open the round's sums with the sites' shares; the update of each survivor is the mean of its clusters."""
+        survivors = list(trained)
         self._check_enough(number, survivors)
-        pending = self.progress.pending
+        pending = self.run.progress.pending
         if self.settings.sums_scores:  # its dev loss may be known to the sites, even if the server learns nothing
-            self.progress.pending = None
+            self.run.progress.pending = None
         opened_sum = self._open(training_sum(number), number, survivors, TRAINING)
         summed, summed_numbers = opened_sum.counters, 0
         self._check_training(number, summed, survivors)
         if self.settings.sums_scores and pending is not None:
-            self._measured_together(pending, replies, summed)
+            self.run.record_dev_losses(pending, self._measured_together(pending, survivors, summed))
         self._check_rise()
         means: dict[str, dict[str, Flat]] = {site: {} for site in survivors}
         exponents: dict[str, dict[str, list[int]]] = {part: {} for part in self._sets}
         skipped: dict[str, dict[str, list[bool]]] = {part: {} for part in self._sets}
         lengths: dict[str, dict[str, list[float]]] = {part: {} for part in self._sets}
-        for part, cluster, sites in self.averaged_clusters():
+        for part, cluster, sites in averaged_clusters(self.run):
             here = [site for site in sites if site in survivors]
             scales, left_out = self._exponents(number, part, cluster), self._skipped(part, cluster)
-            lengths[part][cluster] = self.sent.values.get(LENGTHS, {}).get(part, {}).get(cluster, [])
+            lengths[part][cluster] = self.run.sent.values.get(LENGTHS, {}).get(part, {}).get(cluster, [])
             if here:
                 change = self._mean_change(number, part, cluster, here, opened_sum)
                 lengths[part][cluster] = self._with_length(number, part, cluster, change, lengths[part][cluster], any(left_out))
-                start = self._numbers_of(self.sent, part, cluster)
-                sizes, new = self.tensor_set.sizes_of(part), start + change
+                start = self._numbers_of(self.run.sent, part, cluster)
+                sizes, new = self.run.tensor_set.sizes_of(part), start + change
                 summed_numbers += len(here) * (sum(sizes) - sum(compress(sizes, left_out)))
                 if not self._noise:
                     scales = next_exponents(change, sizes, scales, self._most_exponent(number), summed["cut"] > 0)
@@ -230,96 +218,114 @@ class SecureFedMean(FedMean):
         self._masked.clear()
         self._next = {EXPONENTS: exponents, SKIPPED: skipped, LENGTHS: lengths}
         names = ("steps",) if self.settings.trains_privately else ("nll_sum", "num_tokens", "num_examples", "steps")
-        self._sums = {name: summed[name] / len(survivors) for name in names}
         share = summed["cut"] / max(1, summed_numbers)
-        self.phases.record.about["secure_sum"] = {"sites": len(survivors), "cut": share}
-        loss = self._sums.get("nll_sum", 0.0) / max(1.0, self._sums.get("num_tokens", 0.0))
+        self.run.phases.record.about["secure_sum"] = {"sites": len(survivors), "cut": share}
+        sums = {name: summed[name] / len(survivors) for name in names}
+        loss = sums.get("nll_sum", 0.0) / max(1.0, sums.get("num_tokens", 0.0))
+        sums["seconds"] = self.run.phases.record.phase_s.get("train", 0.0)
         return {
-            reply.site: replace(reply.parsed.update, tensors=Joined(means[reply.site], self.tensor_set), loss=loss)
-            for reply in replies
+            site: replace(
+                training, sums=sums, update=replace(training.update, tensors=Joined(means[site], self.run.tensor_set), loss=loss)
+            )
+            for site, training in trained.items()
         }
 
-    def aggregate_updates(self, number: int, replies: Sequence[Reply[Training]], updates: Mapping[str, Update]) -> State:
-        """Return the next state, with the next round's scales. The round's record has the mean of all sites' sums for each site."""
-        seconds = self.phases.record.phase_s.get("train", 0.0)
-        known = [replace(reply, parsed=replace(reply.parsed, sums={**self._sums, "seconds": seconds})) for reply in replies]
-        for reply in known:
-            self._record(reply.site, reply.parsed.sums, NO_CHANGE, None, None)
-        state = super().aggregate_updates(number, known, updates)
-        return replace(state, values={**state.values, **self._next})
+    def state(self, number: int, before: State, after: State) -> State:
+        """Return the next state with the next round's scales."""
+        return replace(after, values={**after.values, **self._next})
+
+    # --- At a site ---------------------------------------------------------------------------------------------------------------
+
+    def update(self, site: Site, task: Task, going: Outgoing) -> Outgoing:
+        """Return the update and its sums as masked integers."""
+        in_shares = self.settings.shares_noise
+        masked = self._of_site(site, task).mask_update(
+            going.update,
+            going.start,
+            site.trainable.tensor_set,
+            sums=going.sums or {},
+            dev=(going.dev or {}) if self.settings.sums_scores else {},
+            asked=dict(going.asked.config_records[protocol.SECURE]),
+            seed=self.settings.seed,
+            size=sum(len(text.splits["train"]) for text in site.texts.values()),
+            measured=going.start if task.measure else {},  # round 0 is the published backbone, whatever came
+            plan=partial(planned, self.settings) if in_shares else None,
+        )
+        return replace(going, sums=None, dev=None if self.settings.sums_scores else going.dev, arrays=masked)
+
+    def hide(
+        self, phase: Phase, site: Site, task: Task, asked: RecordDict, received: NamedTensors, result: Any
+    ) -> Mapping[str, Numbers] | None:
+        if not self.settings.sums_scores:
+            return None
+        here = self._of_site(site, task)
+        about = received, site.trainable.tensor_set, dict(asked.config_records[protocol.SECURE])
+        return here.mask_dev_loss(result, *about) if phase == "evaluate" else here.mask_scores(self.settings.task, result, *about)
+
+    def _of_site(self, site: Site, task: Task) -> SecureSite:
+        return SecureSite(site.folder, task, site.least_sites, site.trust, self.settings.sampling_temperature)
 
     # --- Dev losses and scores ---------------------------------------------------------------------------------------------------
 
-    def evaluate(self, state: State, number: int, grid: Grid) -> Any:
-        """Measure the dev loss under a state by separate messages, as a sum over all sites if `privacy.scores` says so."""
+    def hides(self, phase: Phase, site: str, content: RecordDict) -> bool:
         if not self.settings.sums_scores:
-            return super().evaluate(state, number, grid)
-        of, arrays = number if self.progress.pending is None else self.progress.pending, arrays_of(state)
+            return False
+        names = DEV_LOSS if phase == "evaluate" else score_counters(self.settings.task)
+        check_records(content, {protocol.TASK, protocol.ARRAYS})
+        arrays = opened(content.array_records[protocol.ARRAYS])
+        if set(arrays) != {COUNTERS_PART}:
+            raise ExchangeError(f"sends {', '.join(arrays) or 'nothing'} under masks; wanted {COUNTERS_PART}")
+        _check_counters(arrays[COUNTERS_PART], names)
+        self._masked[site] = {COUNTERS_PART: self.run.update_files.keep(site, COUNTERS_PART, arrays[COUNTERS_PART])}
+        return True
 
-        def ask() -> list[Message]:
-            return self._of_the_same(dev_loss_sum(number), self.configure_evaluate(number, arrays, ConfigRecord(), grid))
-
-        replies = self.phases.exchange(grid, ask, "evaluate", partial(self._counters_of, DEV_LOSS))
-        survivors = [reply.site for reply in replies]
+    def evaluations(self, number: int, of: int, losses: dict[str, Sums]) -> dict[str, Sums]:
+        if not self.settings.sums_scores:
+            return losses
         try:
-            self._measured_together(of, replies, self._open(dev_loss_sum(number), number, survivors, DEV_LOSS).counters)
+            return self._measured_together(
+                of, list(losses), self._open(dev_loss_sum(number), number, list(losses), DEV_LOSS).counters
+            )
         except RoundSkippedError as unknown:  # the round itself stands
-            self.note(str(unknown))
-            self.progress.pending = None
-        return replies
+            self.run.note(str(unknown))
+            return {}
 
-    def _measured_together(self, number: int, replies: Sequence[Reply[Any]], summed: Mapping[str, float]) -> None:
-        """Record a dev loss that is known of all sites together; each of them gets the mean of the sums."""
-        examples, tokens, nll_sum, weighted = (summed[name] / len(replies) for name in DEV_LOSS)
-        known = sum(int(self.registry.about[reply.site]["dev"]) for reply in replies)
+    def _measured_together(self, number: int, sites: Sequence[str], summed: Mapping[str, float]) -> dict[str, Sums]:
+        """Return a dev loss that is known of all sites together: each of them gets the mean of the sums."""
+        examples, tokens, nll_sum, weighted = (summed[name] / len(sites) for name in DEV_LOSS)
+        known = sum(int(self.run.registry.about[site]["dev"]) for site in sites)
         what = f"the dev loss of round {number}"
         if round(summed["dev_examples"]) != known:
-            self._fail(f"{what} is over {examples * len(replies):.0f} sentences; the sites have {known} of dev")
+            self._fail(f"{what} is over {examples * len(sites):.0f} sentences; the sites have {known} of dev")
         self._check_loss(what, nll_sum, tokens)
         self._check_loss(what, weighted, examples)
         if self.settings.best_by != "tokens":  # the mean over sentences, as if every site had this loss
             nll_sum = weighted / examples * tokens
         sums = {"nll_sum": nll_sum, "num_tokens": tokens, "num_examples": examples, "seconds": 0.0}
-        self.record_dev_losses(number, [(reply.message, reply.site, sums) for reply in replies])
+        return dict.fromkeys(sites, sums)
 
     def _check_rise(self) -> None:
         """Skip this round, and take back those after the best one, if the last dev loss rose as no honest sums make it."""
-        losses = {number: self.progress.typical(number) for number in self.progress.dev_losses}
+        losses = {number: self.run.progress.typical(number) for number in self.run.progress.dev_losses}
         best = best_before(losses) if self.settings.max_update_ratio else None
-        if best is not None and best in self.folder.checkpoints.rounds():
+        if best is not None and best in self.run.folder.checkpoints.rounds():
             times = f"after round {max(losses)} the dev loss is {losses[max(losses)] / losses[best]:.2f} times that after round {best}"
             why = "a site adds what it has not trained, or the rate is too high (robust.max-ratio = 0 goes on all the same)"
             raise RoundSkippedError(f"{times}: {why}", best)
 
-    def _parse_scores(self, site: str, reply: Message) -> dict[str, Scores]:
+    def totals(self, here: Sequence[str]) -> Totals | None:
+        """Return the sums of the sites' scores."""
         if not self.settings.sums_scores:
-            return super()._parse_scores(site, reply)
-        return self._counters_of(score_counters(self.settings.task), site, reply)
-
-    def collect_scores(self, replies: Sequence[Reply[dict[str, Scores]]]) -> None:
-        """Store the sums of the sites' scores."""
-        if not self.settings.sums_scores:
-            super().collect_scores(replies)
-            return
-        here, names = [reply.site for reply in replies], score_counters(self.settings.task)
+            return None
+        names = score_counters(self.settings.task)
         before = self._at_most_once.get(str(SCORES), here)  # opened before the run was resumed
         survivors = [site for site in here if site in before]
         try:
-            of_all = totals_of(self.settings.task, self._open(SCORES, self.progress.round, survivors, names).counters)
+            of_all = totals_of(self.settings.task, self._open(SCORES, self.run.progress.round, survivors, names).counters)
             self._check_scores(of_all, survivors)
         except RoundSkippedError as skipped:
             raise RunError(str(skipped)) from skipped
-        self.totals = of_all
-
-    def _counters_of(self, names: Sequence[str], site: str, reply: Message) -> dict[str, Scores]:
-        """Store a reply's masked counters, besides which it has nothing to parse."""
-        check_records(reply, {protocol.TASK, protocol.ARRAYS})
-        arrays = opened(reply.content.array_records[protocol.ARRAYS])
-        if set(arrays) != {COUNTERS_PART}:
-            raise ExchangeError(f"sends {', '.join(arrays) or 'nothing'} under masks; wanted {COUNTERS_PART}")
-        _check_counters(arrays[COUNTERS_PART], names)
-        self._masked[site] = {COUNTERS_PART: self.update_files.keep(site, COUNTERS_PART, arrays[COUNTERS_PART])}
-        return {}
+        return of_all
 
     # --- Opening a sum -----------------------------------------------------------------------------------------------------------
 
@@ -334,11 +340,11 @@ class SecureFedMean(FedMean):
         before = self._at_most_once.setdefault(str(number), list(survivors))
         if missing := [site for site in before if site not in survivors]:
             self._fail_without(number, before, f"{', '.join(missing)} sent none")
-        self.folder.write(OPENED, self._at_most_once)
+        self.run.folder.write(OPENED, self._at_most_once)
         ask = partial(self._unmask_requests, number, round_number, survivors)
         shares = {
             each.site: each.parsed
-            for each in self.phases.exchange(self._grid, ask, "send", self._shares, least=self.roster.threshold)
+            for each in self.run.phases.exchange(self._grid, ask, "send", self._shares, least=self.roster.threshold)
         }
         seeds, keys = self._secrets(number, survivors, shares)
         counters = sum((self._masked[site][COUNTERS_PART]() for site in survivors), np.zeros(1 + len(names), np.uint64))
@@ -353,16 +359,16 @@ class SecureFedMean(FedMean):
 
     def _unmask_requests(self, number: int, round_number: int, survivors: Sequence[str]) -> list[Message]:
         messages = []
-        for site in self.phases.available(self._grid, "send"):
+        for site in self.run.phases.available(self._grid, "send"):
             if site in survivors:
-                messages.append(self._request(protocol.UNMASK, site, round_number, round_number))
+                messages.append(self.run.request(protocol.UNMASK, site, round_number, round_number))
                 sealed = b"".join(self._sealed_for(site, sender, number) for sender in self.roster.names)
                 about: dict[str, Any] = {"sum": number, "survivors": list(survivors), "sealed": sealed}
                 messages[-1].content[protocol.SECURE] = ConfigRecord(about)
         return messages
 
     def _shares(self, site: str, reply: Message) -> dict[str, bytes]:
-        check_records(reply, {protocol.TASK, protocol.SECURE})
+        check_records(reply.content, {protocol.TASK, protocol.SECURE})
         given = _bytes(reply, "shares", SECRET_BYTES * len(self.roster.names))
         return {owner: given[SECRET_BYTES * at : SECRET_BYTES * (at + 1)] for at, owner in enumerate(self.roster.names)}
 
@@ -387,7 +393,7 @@ class SecureFedMean(FedMean):
         """
         secrets, against = dict[str, bytes](), dict[str, set[str]]()
         good, short = dict[str, dict[str, bytes]](), dict[str, str]()
-        for owner in (name for name in self.roster.names if name not in self.phases.left_out):
+        for owner in (name for name in self.roster.names if name not in self.run.phases.left_out):
             good[owner] = self._good_shares(number, owner, shares, owner not in survivors)
             for holder in shares.keys() - good[owner].keys():
                 against.setdefault(holder, set()).add(owner)
@@ -398,10 +404,10 @@ class SecureFedMean(FedMean):
             if holder in liars:
                 both = f"it and {', '.join(sorted(others))} have of each other"
                 reason = f"{sum_name(number)}: shares that {both} are wrong, and it is one of each two"
-                self.phases.record.fail(Failure(holder, reason), "send")
+                self.run.phases.record.fail(Failure(holder, reason), "send")
             for owner in sorted(others - liars):
                 if holder not in liars and holder < owner:
-                    self.note(
+                    self.run.note(
                         f"{sum_name(number)}: a share that site {holder} and site {owner} have of each other is wrong; one of them lies"
                     )
         for owner, held in good.items():
@@ -424,8 +430,8 @@ class SecureFedMean(FedMean):
 
     def _go_on_without(self, number: int, site: str, why: str) -> None:
         """Skip a sum that a site's secret keeps from being opened, and have the coming ones without that site."""
-        self.phases.left_out.add(site)
-        self.phases.record.fail(Failure(site, f"left out from now on: {why}"), "send")
+        self.run.phases.left_out.add(site)
+        self.run.phases.record.fail(Failure(site, f"left out from now on: {why}"), "send")
         raise RoundSkippedError(f"{sum_name(number)}: {why}, so nothing is known of the sum; the run goes on without site {site}")
 
     def _group(self, part: str, members: Sequence[str]) -> Group:
@@ -434,8 +440,8 @@ class SecureFedMean(FedMean):
 
     def _mean_change(self, number: int, part: Part, cluster: str, here: Sequence[str], of: "_Opened") -> Numbers:
         """Return the mean change of a cluster's survivors: (n,) float32, 0 where tensors are left out."""
-        members, scales = self.clusters[part][cluster], self._asked(number, part, cluster)
-        taken, scales_sent, sizes_sent = in_sum(scales, self.tensor_set.sizes_of(part))
+        members, scales = self.run.clusters[part][cluster], self._asked(number, part, cluster)
+        taken, scales_sent, sizes_sent = in_sum(scales, self.run.tensor_set.sizes_of(part))
         group, count = self._group(part, members), int(taken.sum())
         total = np.zeros(count + CHECKS, group.dtype)
         for site in here:
@@ -451,7 +457,7 @@ class SecureFedMean(FedMean):
                 f"{', '.join(here)} lies"
             )
         if self._noise:
-            sentences = sum(int(self.registry.about[site]["train"]) for site in here)
+            sentences = sum(int(self.run.registry.about[site]["train"]) for site in here)
             return self._noise[part].change(total[:count], float(learning_rates(self.settings, number, 1)[0]), sentences)
         factors = self.roster.factors(members, self.settings.sampling_temperature)
         change = np.zeros(len(taken), np.float32)
@@ -462,7 +468,7 @@ class SecureFedMean(FedMean):
         self, number: int, part: Part, cluster: str, change: Numbers, earlier: list[float], is_partial: bool
     ) -> list[float]:
         """Return the lengths of a cluster's means, with this round's if it is comparable; skip the round if it is too long to be true."""
-        steps = max(most_steps(self.settings, self.registry.about[site]) for site in self.clusters[part][cluster])
+        steps = max(most_steps(self.settings, self.run.registry.about[site]) for site in self.run.clusters[part][cluster])
         rates = learning_rates(self.settings, number, steps)
         if self._noise or is_partial or not rates.sum():
             return earlier
@@ -470,14 +476,14 @@ class SecureFedMean(FedMean):
         if self.settings.max_update_ratio and (reason := too_long(own, steps, earlier)):
             raise RoundSkippedError(
                 f"round {number}: the mean of the {part} cluster {cluster} is too long to be true: {reason}; one of "
-                f"{', '.join(self.clusters[part][cluster])} adds what it has not trained (robust.max-ratio = 0 takes it all the same)"
+                f"{', '.join(self.run.clusters[part][cluster])} adds what it has not trained (robust.max-ratio = 0 takes it all the same)"
             )
         return [*earlier, own]
 
     def _check_enough(self, number: int, survivors: Sequence[str]) -> None:
         """Skip a round with too few sites, or too few in a cluster, before its sum is opened."""
         self._check_threshold(training_sum(number), survivors)
-        for part, cluster, sites in self.averaged_clusters():
+        for part, cluster, sites in averaged_clusters(self.run):
             left, least = [site for site in sites if site in survivors], self.settings.privacy_min_cluster
             if 0 < len(left) < least:
                 are_left = f"{len(left)} sites of the {part} cluster {cluster} are left"
@@ -511,7 +517,7 @@ class SecureFedMean(FedMean):
     # --- What a sum can be, since a single site's part cannot be checked -------------------------------------------------------------
 
     def _check_training(self, number: int, summed: Mapping[str, float], survivors: Sequence[str]) -> None:
-        most = sum(most_steps(self.settings, self.registry.about[site]) for site in survivors)
+        most = sum(most_steps(self.settings, self.run.registry.about[site]) for site in survivors)
         if not len(survivors) <= summed["steps"] <= most:
             self._fail(f"round {number}: {summed['steps']:.0f} steps at all sites; wanted {len(survivors)} to {most}")
         if not self.settings.trains_privately:
@@ -519,17 +525,17 @@ class SecureFedMean(FedMean):
 
     def _check_loss(self, what: str, nll_sum: float, size: float) -> None:
         try:
-            check_loss(nll_sum, size, self.registry.most_loss)
+            check_loss(nll_sum, size, self.run.registry.most_loss)
         except (ExchangeError, ZeroDivisionError) as error:
             self._fail(f"{what}, summed over all sites: {error}")
 
     def _check_scores(self, of_all: Totals, survivors: Sequence[str]) -> None:
-        measure, scores = MEASURES[self.settings.task], of_all.scores
-        most = sum(int(self.registry.about[site][self.settings.score_split]) for site in survivors)
+        scores = of_all.scores
+        most = sum(int(self.run.registry.about[site][self.settings.score_split]) for site in survivors)
         try:
             for sums in (scores.result, scores.base, scores.alone, scores.federated):
                 if sums is not None:
-                    measure.check_sums(MetricRecord(cast(Any, sums.record())), most, self.registry.most_loss)
+                    self.run.check_score_sums(MetricRecord(cast(Any, sums.record())), most)
         except ExchangeError as error:
             self._fail(f"the scores, summed over all sites: {error}")
 
@@ -539,7 +545,7 @@ class SecureFedMean(FedMean):
         """Return the exponents of a cluster's scales in a round: from the last aggregate, at first from the sum of the steps' rates."""
         if self._noise:  # scales follow from the settings
             return [0] * len(self._sets[part].specs)
-        known, most = self.sent.values.get(EXPONENTS), self._most_exponent(number)
+        known, most = self.run.sent.values.get(EXPONENTS), self._most_exponent(number)
         return [min(each, most) for each in known[part][cluster]] if known else [most] * len(self._sets[part].specs)
 
     def _asked(self, number: int, part: str, cluster: str) -> list[int]:
@@ -548,11 +554,11 @@ class SecureFedMean(FedMean):
         return [UNSENT if skip else scale for skip, scale in both]
 
     def _skipped(self, part: str, cluster: str) -> list[bool]:
-        known = self.sent.values.get(SKIPPED)
+        known = self.run.sent.values.get(SKIPPED)
         return list(known[part][cluster]) if known else [False] * len(self._sets[part].specs)
 
     def _most_exponent(self, number: int) -> int:
-        steps = max(most_steps(self.settings, self.registry.about[site]) for site in self.roster.names)
+        steps = max(most_steps(self.settings, self.run.registry.about[site]) for site in self.roster.names)
         reach = float(learning_rates(self.settings, number, steps).sum())
         return max(-MOST_EXPONENT, min(MOST_EXPONENT, math.ceil(math.log2(reach)))) if reach > 0 else 0
 
@@ -562,7 +568,7 @@ class SecureFedMean(FedMean):
         return join(state.tensors[part][cluster], self._sets[part])[part]
 
     def _context(self, number: int, part: str, cluster: str, exponents: Sequence[int]) -> bytes:
-        return context(self.roster, self.run_id, self.attempt, number, part, cluster, exponents, self._common[number])
+        return context(self.roster, self.run.id, self.run.attempt, number, part, cluster, exponents, self._common[number])
 
 
 def _in_words(roster: Roster) -> str:
@@ -587,7 +593,7 @@ def _check_counters(counters: Numbers, names: Sequence[str]) -> None:
 
 
 def _keys(count: int, site: str, reply: Message) -> tuple[bytes, bytes, str, bytes]:
-    check_records(reply, {protocol.TASK, protocol.SECURE})
+    check_records(reply.content, {protocol.TASK, protocol.SECURE})
     record = reply.content.config_records[protocol.SECURE]
     signer, signature = record.get("signer", ""), record.get("signature", b"")
     if not isinstance(signer, str) or not isinstance(signature, bytes):
@@ -598,7 +604,7 @@ def _keys(count: int, site: str, reply: Message) -> tuple[bytes, bytes, str, byt
 
 
 def _sealed(length: int, site: str, reply: Message) -> bytes:
-    check_records(reply, {protocol.TASK, protocol.SECURE})
+    check_records(reply.content, {protocol.TASK, protocol.SECURE})
     return _bytes(reply, "sealed", length)
 
 

@@ -10,10 +10,10 @@ from itertools import accumulate, groupby
 
 import numpy as np
 
+from fedlingua.common.cores import BLOCK, SPAN, on_cores
 from fedlingua.exchange.joined import Flat, Joined, Numbers
+from fedlingua.exchange.selected import Selection
 from fedlingua.exchange.tensors import not_finite
-from fedlingua.selection.masks import Selection
-from strategies.aggregation.cores import BLOCK, SPAN, on_cores
 
 ROW = 1024
 """How many squares are added in float32; the sums of such rows are added in float64."""
@@ -49,14 +49,6 @@ class Change:
 
 NO_CHANGE = Change(*np.zeros((4, 0)))
 """The change of an update that the server does not see."""
-
-
-def norm_clip(norms: Mapping[str, float], bound: float) -> dict[str, float]:
-    """Return site -> 1 / max(1, |update| / M) where this shortens the update: norm clipping, Sun et al. 2019. bound: M; 0 takes
-    the median of the round's norms.
-    """
-    most = bound or (float(np.median(list(norms.values()))) if norms else 0.0)
-    return {site: most / norm for site, norm in norms.items() if norm > most}
 
 
 def change_of(update: Joined, sent: Mapping[str, Flat], selection: Selection) -> Change:
