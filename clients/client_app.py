@@ -7,45 +7,43 @@ imported where they are used, because requests about text need none of them.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial, reduce
+from functools import partial, reduce
 from operator import add
 from typing import TYPE_CHECKING, Any, cast
 
-from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable
 
-from clients.guard import MOST_WORDS, log, rules_of
-from clients.node import Node, is_deployed, node_of, site_file_of
+from clients.guard import rules_of
+from clients.mods import NodeContext, audit_mod, errors_mod, guard_mod
+from clients.node import Node, trainable_of
 from fedlingua.backbones.knowledge import unknown_characters
-from fedlingua.common.errors import ConfigError, ExchangeError, FedlinguaError, without_words
+from fedlingua.common.errors import ConfigError, ExchangeError
 from fedlingua.common.languages import Direction
-from fedlingua.common.terminal import one_line
 from fedlingua.corpora.damage import doubts_about
 from fedlingua.corpora.overlap import check_hashes, digests_of, key_check, left_out, load_without_leaks, save_leaks, without_leaks
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText, check_documents
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.exchange import protocol
-from fedlingua.exchange.held import NotHeldError, digest_of
+from fedlingua.exchange.held import digest_of
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import Task, Threshold
-from fedlingua.exchange.records import from_record, opened, pack, to_record
-from fedlingua.exchange.selected import selection_of
+from fedlingua.exchange.records import from_record, pack, to_record
 from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.layers.layer import Outgoing
 from fedlingua.layers.selection import SiteSelection
-from fedlingua.privacy.fixed_point import COUNTERS_PART, UNSENT
 from fedlingua.runs.folder import code_hash
-from fedlingua.settings.checks import for_round, settings_from
+from fedlingua.settings.checks import for_round
 from fedlingua.settings.config import Settings
 from fedlingua.settings.own_code import check_arguments, named_class
 
 if TYPE_CHECKING:
     from clients.site_client import SiteClient
-    from fedlingua.exchange.trainable import Trainable
     from fedlingua.layers.secure_site import SecureSite
 
-app = ClientApp()
+app = ClientApp(mods=[audit_mod, errors_mod, guard_mod])
 _log = logging.getLogger("fedlingua.client")
 Records = Mapping[str, ConfigRecord]
 
@@ -54,75 +52,11 @@ CLIENTS = {
     "masked-language": "clients.masked_language:MaskedLanguageClient",
 }
 """`task` -> its client class. A run's option `client` may name another class."""
-SITE_FAILED = 100
-"""Code of an error reply that the site itself made, with its reason; except `protocol.NOT_HELD`."""
 
 
-def _answered(handle: Callable[[Message, Node], RecordDict]) -> Callable[[Message, Context], Message]:
-    """Turn an exception into an error reply.
-
-    Only the messages of our own exceptions leave the site. Of any other exception only the type does, because its text may quote a
-    sentence; in a simulation with a client of the user's own, all of it. A deployed site replies only after writing its audit log.
-    """
-
-    def answer(message: Message, context: Context) -> Message:
-        task, note = message.content.config_records.get(protocol.TASK, ConfigRecord()), dict[str, Any]()
-        said = [one_line(str(task[name])[:MOST_WORDS]) for name in ("site", "round") if name in task]
-        where = "site {}, round {}, ".format(*said) if len(said) == 2 else ""
-        about = f"{where}{message.metadata.message_type}"
-        try:
-            node = node_of(context, settings_from(context.run_config))
-            make = partial(handle, message, node)
-            if node.guard:
-                content, note = node.guard.answer(message, context.run_id, make, partial(_num_tensors, message, node))
-            else:
-                content = make()
-            reply = Message(content, reply_to=message)
-            _log.info("%s: done", about)
-        except FedlinguaError as error:
-            _log.error("%s: %s", about, error)
-            # Our own messages quote no text, but they may name a file, so a deployed site sends only those of an ExchangeError.
-            leaves = isinstance(error, ExchangeError) or not is_deployed(context)
-            words = f": {error}" if leaves else "; the site's log has the rest"
-            code = protocol.NOT_HELD if isinstance(error, NotHeldError) else SITE_FAILED
-            reply = Message(Error(code, f"{type(error).__name__}{words}"), reply_to=message)
-        except Exception as error:
-            place = without_words(error)
-            _log.error("%s: %s", about, place)
-            leaves = bool(context.run_config.get("client")) and not is_deployed(context)
-            words = one_line(f"{place}: {error}") if leaves else f"{type(error).__name__}; the site's log has the rest"
-            reply = Message(Error(SITE_FAILED, words), reply_to=message)
-        if reply.has_error():
-            _trainable.cache_clear()  # an interrupted call may have left the model in any state
-        if is_deployed(context):
-            try:
-                log(site_file_of(context), message, context.run_id, reply, note)
-            except Exception as error:
-                _log.error("%s: the audit log: %s", about, without_words(error))
-                unlogged = Error(SITE_FAILED, "the site's audit log cannot be written, so no request is answered")
-                return Message(unlogged, reply_to=message)
-        return reply
-
-    return answer
-
-
-def _num_tensors(message: Message, node: Node, content: RecordDict) -> int:
-    """Count the tensors in a reply; one of an update counts if any of its numbers is sent, under masks or not."""
-    record = content.array_records.get(protocol.ARRAYS, ArrayRecord())
-    if COUNTERS_PART in record:
-        scales = _of_sum(message)
-        return sum(scale != UNSENT for part in record if part != COUNTERS_PART for scale in scales[part])
-    if not record or protocol.METRICS not in content:
-        return len(record)
-    return selection_of(opened(record), _trainable(node.settings).tensor_set).num_tensors
-
-
-@lru_cache(maxsize=1)
-def _trainable(settings: Settings) -> "Trainable":
-    """Build the run's model once per process; every message overwrites all tensors that an earlier one trained."""
-    from fedlingua.exchange.trainable import build_trainable
-
-    return build_trainable(settings)
+def _answered(handle: Callable[[Message, Node], RecordDict]) -> ClientAppCallable:
+    """Make what a handler returns for a message and its node the content of a reply."""
+    return lambda message, context: Message(handle(message, NodeContext.of(context).node), reply_to=message)
 
 
 # --- Text and signatures ------------------------------------------------------------------------------------------------
@@ -149,7 +83,7 @@ def describe(message: Message, node: Node) -> RecordDict:
         directions += (here := [text.direction for text in texts.values()])
         check_task(node.settings.task, here)
         records[f"{protocol.SITE_PREFIX}{name}"] = _about_texts(list(texts.values()))
-    trainable = _trainable(node.settings)
+    trainable = trainable_of(node.settings)
     trainable.backbone.codec.check(directions)
     for (language, written), side in sentences.items():
         node.warn(unknown_characters(trainable.backbone, language, side, written))
@@ -370,7 +304,7 @@ def _client(records: Records, node: Node) -> "tuple[Task, SiteClient]":
         texts = load_without_leaks(texts, folder, node.overlap_key())
     _check_text(node, texts)
     settings = for_round(node.settings, task.by_round)
-    about = task.site, texts, _trainable(node.settings), settings, folder, node.base_results
+    about = task.site, texts, trainable_of(node.settings), settings, folder, node.base_results
     client = client_class(node.settings)(*about)
     client.note = partial(node.note, task.site)
     client.ledger, client.trust = node.consent(task.site, task.run).ledger, node.trust

@@ -7,6 +7,7 @@ pseudo-site with the text of all. A deployed node has its own site file (`site-f
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from random import Random, SystemRandom
 from secrets import token_hex
@@ -30,6 +31,7 @@ from fedlingua.runs.folder import RunFolder, run_directory
 from fedlingua.settings.config import Settings
 
 if TYPE_CHECKING:
+    from fedlingua.exchange.trainable import Trainable
     from fedlingua.layers.secure_site import Trust
 
 _log = logging.getLogger("fedlingua.client")
@@ -64,6 +66,14 @@ def site_file_of(context: Context) -> SiteFile:
 def is_deployed(context: Context) -> bool:
     """Return whether the node's config names a site file."""
     return SITE_FILE in context.node_config
+
+
+@lru_cache(maxsize=1)
+def trainable_of(settings: Settings) -> "Trainable":
+    """Build the run's model once per process; every message overwrites all tensors that an earlier one trained."""
+    from fedlingua.exchange.trainable import build_trainable
+
+    return build_trainable(settings)
 
 
 class SimulatedNode:

@@ -38,7 +38,7 @@ def make_once(patched: pytest.MonkeyPatch) -> None:
     """
     patched.setattr("fedlingua.exchange.trainable.load_backbone", LoadedOnce())
     patched.setattr(Register, "read", spoken_once(Register.read))
-    patched.setattr("clients.client_app.settings_from", checked_once(settings_from))
+    patched.setattr("clients.mods.settings_from", checked_once(settings_from))
     patched.setattr("clients.client_app.doubts_about", identified_once(doubts_about))
     if not torch.accelerator.is_available():
         for kind in (torch.cuda, torch.xpu, torch.mtia):

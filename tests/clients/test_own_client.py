@@ -111,9 +111,9 @@ def test_an_error_in_a_client_of_ones_own_is_told_in_a_simulation_and_stays_at_a
     config = {**config, "client": "failing:Failing"}
     with pytest.raises(RunError, match=r"ValueError at .* > failing\.py:7 train: alpha has to be positive"):
         run(config, tmp_path / "run")
-    monkeypatch.setattr("clients.client_app.is_deployed", lambda context: True)
-    monkeypatch.setattr("clients.client_app.site_file_of", lambda context: None)
-    monkeypatch.setattr("clients.client_app.log", lambda *given: None)
+    monkeypatch.setattr("clients.mods.is_deployed", lambda context: True)
+    monkeypatch.setattr("clients.mods.site_file_of", lambda context: None)
+    monkeypatch.setattr("clients.mods.log", lambda *given: None)
     with pytest.raises(RunError, match="ValueError; the site's log has the rest") as failed:
         run(config, tmp_path / "deployed")
     assert "alpha" not in str(failed.value)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from clients import client_app
+from clients.node import trainable_of
 from fedlingua.desk.export.adapter import load_adapter
 from fedlingua.desk.export.model import export_model
 from fedlingua.desk.translating.models import RunModels
@@ -36,7 +36,7 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Trainable]]:
         made["sites" if computes else "server"].append(built)
         return built
 
-    client_app._trainable.cache_clear()
+    trainable_of.cache_clear()
     monkeypatch.setattr(trainable, "build_trainable", build)
     return made
 

@@ -8,7 +8,7 @@ import torch
 from safetensors.numpy import load_file
 from transformers import M2M100Tokenizer
 
-from clients import client_app
+from clients.node import trainable_of
 from fedlingua.backbones.load import load_backbone
 from fedlingua.common.errors import BackboneError, RunError
 from fedlingua.common.languages import Direction
@@ -97,9 +97,9 @@ class Watch:
     def __call__(self, request, reply):
         task = request.content.config_records.get(protocol.TASK)
         if request.metadata.message_type == protocol.TRAIN:
-            self.seen[task["site"], task["round"]] = numbers(client_app._trainable(self.settings).model)
+            self.seen[task["site"], task["round"]] = numbers(trainable_of(self.settings).model)
         if request.metadata.message_type == protocol.FINISH:
-            self.last[task["site"]] = numbers(client_app._trainable(self.settings).model)
+            self.last[task["site"]] = numbers(trainable_of(self.settings).model)
         return reply
 
 
@@ -184,7 +184,7 @@ def test_a_site_begins_with_what_travelled_and_with_its_own_of_the_round_before(
     def look(request, reply):
         task = request.content.config_records.get(protocol.TASK, {})
         if request.metadata.message_type == protocol.EVALUATE and task["round"] == 2:
-            begun[task["site"]] = numbers(client_app._trainable(watch.settings).model)
+            begun[task["site"]] = numbers(trainable_of(watch.settings).model)
         return watch(request, reply)
 
     folder, _ = run(config, tmp_path / "run", tamper=look)
