@@ -16,21 +16,21 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from fedlingua.selection.masks import everything
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from flwr.serverapp.strategy.strategy_utils import aggregate_arrayrecords
 from kept import parser_of, write
 from paired import figures, ratio, turn_about
-from strategies.aggregation.cores import CORES
-from strategies.aggregation.updates import Update
-from strategies.checks.norms import change_of
 
 from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.clustering.clusters import no_clusters
+from fedlingua.common.cores import CORES
 from fedlingua.exchange.joined import Numbers, flat_parts
+from fedlingua.exchange.measured_change import change_of
 from fedlingua.exchange.records import pack, view
+from fedlingua.exchange.selected import everything
 from fedlingua.exchange.state import ClusterTensors
 from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet, TensorSpec
+from fedlingua.exchange.updates import Update
 from strategies.aggregation.mean import by_size, inner_cluster_aggregation, mean, start_everywhere
 
 SITES = 12

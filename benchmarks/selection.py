@@ -19,9 +19,9 @@ from paired import figures, ratio, turn_about
 
 from fedlingua.backbones.parts import Part
 from fedlingua.exchange.joined import Joined, Numbers, join
+from fedlingua.exchange.selected import INDICES, MASK, Selection, pack_selected
 from fedlingua.exchange.tensors import Tensors, TensorSet, TensorSpec
 from fedlingua.selection.deviation import deviations
-from fedlingua.selection.masks import INDICES, MASK, Selection, pack_selected
 from fedlingua.selection.rules import by_threshold, fixed_threshold
 
 WANTED_RATIO = 1.5

@@ -30,34 +30,36 @@ MEASURES: dict[str, ModuleType] = {"translation": translation, "masked-language"
 one line for each task."""
 
 
-def parse_training(came: Incoming) -> Training:
+def parse_training(incoming: Incoming) -> Training:
     """Check a training reply that its layers have read. Tensors that are sent whole are not copied out of the reply's bytes."""
-    expected, content = came.expected, came.content
+    expected, content = incoming.expected, incoming.content
     settings, tensor_set, site = expected.settings, expected.tensor_set, expected.site
     dev = parse_dev_loss(content.metric_records[protocol.MEASURED], expected) if protocol.MEASURED in content else None
-    if not came.is_open:
+    if not incoming.is_open:
         return Training(Update(site, Joined({}, NOTHING), int(expected.about["train"])), {}, NO_CHANGE, "", dev)
-    sums = {**training_sums(content.metric_records[protocol.METRICS], expected, came.has_loss), **came.sums}
+    sums = {**training_sums(content.metric_records[protocol.METRICS], expected, incoming.has_loss), **incoming.sums}
     # The size that weights by size use: the sentences trained on (Liu et al. 2023, eq. 2) or, if these are a sample, all that they
     # are drawn from (N_i of Manoel et al. 2022, eq. 2).
-    size = int(expected.about["train"] if settings.draws or not came.has_loss else sums["num_examples"])
+    size = int(expected.about["train"] if settings.draws or not incoming.has_loss else sums["num_examples"])
     arrays = content.array_records[protocol.ARRAYS]
-    if came.start is None:
+    if incoming.start is None:
         if arrays:
             raise ExchangeError("carries tensors, which stay at the sites under this method")
-        return Training(Update(site, Joined({}, NOTHING), size), sums, NO_CHANGE, "", dev, came.figures)
-    tensors = view(arrays, tensor_set) if came.tensors is None else came.tensors
-    digest = came.digest or digest_of(*(numbers[: len(numbers)] for numbers in tensors.parts.values()))
-    starts = came.start.parts if isinstance(came.start, Joined) else flat_parts(came.start, tensor_set)
-    change = change_of(tensors, starts, came.selection or everything(tensor_set))
+        return Training(Update(site, Joined({}, NOTHING), size), sums, NO_CHANGE, "", dev, incoming.figures)
+    tensors = view(arrays, tensor_set) if incoming.tensors is None else incoming.tensors
+    digest = incoming.digest or digest_of(*(numbers[: len(numbers)] for numbers in tensors.parts.values()))
+    starts = incoming.start.parts if isinstance(incoming.start, Joined) else flat_parts(incoming.start, tensor_set)
+    change = change_of(tensors, starts, incoming.selection or everything(tensor_set))
     if settings.max_update_norm and change.norm > settings.max_update_norm:
         raise ExchangeError(
             f"the update changes the tensors by {change.norm:.4g} (L2 norm); robust.max-norm = {settings.max_update_norm:g}"
         )
     if change.norm and digest == expected.earlier:
         raise ExchangeError("sends the update of an earlier round again")
-    loss = sums["nll_sum"] / sums["num_tokens"] if came.has_loss else 0.0
-    return Training(Update(site, tensors, size, came.selection, loss), sums, change, digest, dev, came.figures, came.more)
+    loss = sums["nll_sum"] / sums["num_tokens"] if incoming.has_loss else 0.0
+    return Training(
+        Update(site, tensors, size, incoming.selection, loss), sums, change, digest, dev, incoming.figures, incoming.more
+    )
 
 
 def training_sums(metrics: MetricRecord, expected: Expected, has_loss: bool = True, more: Sequence[str] = ()) -> Sums:

@@ -47,15 +47,15 @@ class Codes(Layer):
         self.payloads.update(payloads)
         return coded
 
-    def reply(self, came: Incoming) -> Incoming:
-        if self.code.method == "none" or came.start is None:
-            return came
-        arrays, chosen = opened(came.content.array_records[protocol.ARRAYS]), came.expected.tensor_set
+    def reply(self, incoming: Incoming) -> Incoming:
+        if self.code.method == "none" or incoming.start is None:
+            return incoming
+        arrays, chosen = opened(incoming.content.array_records[protocol.ARRAYS]), incoming.expected.tensor_set
         if self.selects:
-            came.arrays, came.digest = decoded_selection(arrays, came.start, chosen, self.code)
+            incoming.arrays, incoming.digest = decoded_selection(arrays, incoming.start, chosen, self.code)
         else:
-            came.tensors, came.digest = decoded_update(arrays, came.start, chosen, self.code)
-        return came
+            incoming.tensors, incoming.digest = decoded_update(arrays, incoming.start, chosen, self.code)
+        return incoming
 
     def update(self, site: Site, task: Task, going: Outgoing) -> Outgoing:
         """Code the change since the start, with error feedback (Karimireddy et al. 2019, algorithm 2) if all of it is sent: what the code

@@ -252,9 +252,9 @@ class Layer:
         """Return the names of a training reply's records on the wire, given those that it has above this layer."""
         return wanted
 
-    def reply(self, came: Incoming) -> Incoming:
+    def reply(self, incoming: Incoming) -> Incoming:
         """Read what this layer has put into a reply; raise ExchangeError if it cannot be true."""
-        return came
+        return incoming
 
     def replies(self, number: int, trained: dict[str, Training]) -> dict[str, Training]:
         """Return the trainings of a round that count, site -> training, some of them changed."""
@@ -299,7 +299,7 @@ class Layer:
 
 
 class Layers(Layer):
-    """A run's layers as one, in the order of the list."""
+    """A run's layers as one, in the order of the list. Of each hook only those layers are called that define it."""
 
     def __init__(self, settings: Settings, layers: Sequence[Layer]) -> None:
         super().__init__(settings)
@@ -308,88 +308,96 @@ class Layers(Layer):
         self.bits_a_number = sum(layer.bits_a_number for layer in layers)
         self.needs_run = next((layer.needs_run for layer in layers if layer.needs_run), "")
 
+    def _down(self, hook: str) -> list[Any]:
+        """Return a hook of each layer that defines it, from the first layer to the last."""
+        return [getattr(layer, hook) for layer in self.list if getattr(type(layer), hook) is not getattr(Layer, hook)]
+
+    def _up(self, hook: str) -> list[Any]:
+        return self._down(hook)[::-1]
+
     def begin(self, run: Server, grid: Grid) -> None:
         for layer in self.list:
             layer.begin(run, grid)
         self.asks_all = all(layer.asks_all for layer in self.list)
 
     def sites(self, number: int, sites: list[str]) -> list[str]:
-        for layer in self.list:
-            sites = layer.sites(number, sites)
+        for drawn in self._down("sites"):
+            sites = drawn(number, sites)
         return sites
 
     def goes_on(self, phase: Phase) -> bool:
-        return any(layer.goes_on(phase) for layer in self.list)
+        return any(goes_on(phase) for goes_on in self._down("goes_on"))
 
     def quorum(self, phase: Phase, sites: int, usual: tuple[int, str]) -> tuple[int, str]:
-        for layer in self.list:
-            usual = layer.quorum(phase, sites, usual)
+        for quorum in self._down("quorum"):
+            usual = quorum(phase, sites, usual)
         return usual
 
     def due(self, number: int, is_last: bool) -> list[str] | None:
-        return next((due for layer in self.list if (due := layer.due(number, is_last)) is not None), None)
+        return next((sites for due in self._down("due") if (sites := due(number, is_last)) is not None), None)
 
     def dev_losses(self, losses: dict[str, Sums]) -> dict[str, Sums]:
-        for layer in reversed(self.list):
-            losses = layer.dev_losses(losses)
+        for dev_losses in self._up("dev_losses"):
+            losses = dev_losses(losses)
         return losses
 
     def requests(self, messages: dict[str, Message]) -> None:
-        for layer in self.list:
-            layer.requests(messages)
+        for requests in self._down("requests"):
+            requests(messages)
 
     def answered(self, site: str) -> None:
-        for layer in self.list:
-            layer.answered(site)
+        for answered in self._up("answered"):
+            answered(site)
 
     def not_held(self, site: str) -> bool:
-        return any([layer.not_held(site) for layer in self.list])
+        may_help = [not_held(site) for not_held in self._up("not_held")]  # each is told
+        return any(may_help)
 
     def records(self, wanted: set[str]) -> set[str]:
-        for layer in self.list:
-            wanted = layer.records(wanted)
+        for records in self._down("records"):
+            wanted = records(wanted)
         return wanted
 
-    def reply(self, came: Incoming) -> Incoming:
-        for layer in reversed(self.list):
-            came = layer.reply(came)
-        return came
+    def reply(self, incoming: Incoming) -> Incoming:
+        for reply in self._up("reply"):
+            incoming = reply(incoming)
+        return incoming
 
     def replies(self, number: int, trained: dict[str, Training]) -> dict[str, Training]:
-        for layer in reversed(self.list):
-            trained = layer.replies(number, trained)
+        for replies in self._up("replies"):
+            trained = replies(number, trained)
         return trained
 
     def hides(self, phase: Phase, site: str, content: RecordDict) -> bool:
-        return any(layer.hides(phase, site, content) for layer in self.list)
+        return any(hides(phase, site, content) for hides in self._up("hides"))
 
     def evaluations(self, number: int, of: int, losses: dict[str, Sums]) -> dict[str, Sums]:
-        for layer in reversed(self.list):
-            losses = layer.evaluations(number, of, losses)
+        for evaluations in self._up("evaluations"):
+            losses = evaluations(number, of, losses)
         return losses
 
     def totals(self, here: Sequence[str]) -> Totals | None:
-        return next((totals for layer in self.list if (totals := layer.totals(here)) is not None), None)
+        return next((sums for totals in self._up("totals") if (sums := totals(here)) is not None), None)
 
     def state(self, number: int, before: State, after: State) -> State:
-        for layer in reversed(self.list):
-            after = layer.state(number, before, after)
+        for state in self._up("state"):
+            after = state(number, before, after)
         return after
 
     def training(
         self, site: Site, task: Task, received: NamedTensors, optimizer: dict[str, Numbers] | None, train: Train
     ) -> Train:
-        for layer in reversed(self.list):
-            train = layer.training(site, task, received, optimizer, train)
+        for training in self._up("training"):
+            train = training(site, task, received, optimizer, train)
         return train
 
     def update(self, site: Site, task: Task, going: Outgoing) -> Outgoing:
-        for layer in self.list:
-            going = layer.update(site, task, going)
+        for update in self._down("update"):
+            going = update(site, task, going)
         return going
 
     def hide(
         self, phase: Phase, site: Site, task: Task, asked: RecordDict, received: NamedTensors, result: Any
     ) -> Mapping[str, Numbers] | None:
-        hidden = (layer.hide(phase, site, task, asked, received, result) for layer in self.list)
+        hidden = (hide(phase, site, task, asked, received, result) for hide in self._down("hide"))
         return next((arrays for arrays in hidden if arrays is not None), None)

@@ -29,14 +29,14 @@ class PrivateTraining(Layer):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._shares: NamedTensors = {}
+        self.shares: NamedTensors = {}
         """Under `dp.noise = "shares"`, what the last trained round adds to a secure sum."""
         if settings.shares_noise:
             self.needs_run = "dp.noise = 'shares' needs a secure sum, where shares add up; outside of a run give 'site'"
 
-    def reply(self, came: Incoming) -> Incoming:
-        came.has_loss = False
-        return came
+    def reply(self, incoming: Incoming) -> Incoming:
+        incoming.has_loss = False
+        return incoming
 
     def training(
         self, site: Site, task: Task, received: NamedTensors, optimizer: dict[str, Numbers] | None, train: Callable[..., Any]
@@ -44,7 +44,7 @@ class PrivateTraining(Layer):
         return partial(self._train, site, task, received, optimizer, train)
 
     def update(self, site: Site, task: Task, going: Outgoing) -> Outgoing:
-        return replace(going, update=self._shares) if self._shares else going
+        return replace(going, update=self.shares) if self.shares else going
 
     def _train(
         self, site: Site, task: Task, received: NamedTensors, optimizer: dict[str, Numbers] | None, train: Callable[..., Any]
@@ -89,7 +89,7 @@ class PrivateTraining(Layer):
         entry = replace(entry, key=sha256(file))  # keyed by the result that is sent: training again gives another result
         ledger.enter(entry, partial(ledger.check_round, settings=settings))
         _log.info("site %s: %s: epsilon %.3g is spent in all", site.site, entry.what, ledger.spent)
-        self._shares = _under("clipped/", stored)
+        self.shares = _under("clipped/", stored)
         return done
 
 

@@ -130,10 +130,11 @@ class SecureSums(Layer):
 
     def requests(self, messages: dict[str, Message]) -> None:
         """Say what all sites have received, and how numbers are scaled; ask only the same sites again if a sum was opened before."""
-        kinds = {message.metadata.message_type: message for message in messages.values()}
-        kind, task = next(((kind, Task.of(one.content.config_records[protocol.TASK])) for kind, one in kinds.items()), ("", None))
-        if task is None or not (kind == protocol.TRAIN or (self.settings.sums_scores and kind in OF_SCORES)):
+        first = next(iter(messages.values()), None)
+        kind = first.metadata.message_type if first else ""
+        if not first or not (kind == protocol.TRAIN or (self.settings.sums_scores and kind in OF_SCORES)):
             return
+        task = Task.of(first.content.config_records[protocol.TASK])
         number = task.round
         which = {protocol.TRAIN: training_sum, protocol.EVALUATE: dev_loss_sum}.get(kind, lambda _: SCORES)(number)
         if kind != protocol.FINISH:
@@ -167,10 +168,10 @@ class SecureSums(Layer):
     def records(self, wanted: set[str]) -> set[str]:
         return wanted - {protocol.METRICS, *([protocol.MEASURED] if self.settings.sums_scores else [])}
 
-    def reply(self, came: Incoming) -> Incoming:
+    def reply(self, incoming: Incoming) -> Incoming:
         """Check the form of a reply, since its masked numbers allow no other check, and store them."""
-        site = came.expected.site
-        arrays, own = opened(came.content.array_records[protocol.ARRAYS]), self.roster.clusters_of(site)
+        site = incoming.expected.site
+        arrays, own = opened(incoming.content.array_records[protocol.ARRAYS]), self.roster.clusters_of(site)
         if set(arrays) != {*own, COUNTERS_PART}:
             raise ExchangeError(f"sends {', '.join(arrays) or 'nothing'} under masks; wanted {', '.join([*own, COUNTERS_PART])}")
         for part, (cluster, members) in own.items():
@@ -178,8 +179,8 @@ class SecureSums(Layer):
             unpack(arrays[part], sum(compress(self.run.tensor_set.sizes_of(part), summed)) + CHECKS, self._group(part, members))
         _check_counters(arrays[COUNTERS_PART], TRAINING)
         self._masked[site] = {name: self.run.update_files.keep(site, name, array) for name, array in arrays.items()}
-        came.is_open = False
-        return came
+        incoming.is_open = False
+        return incoming
 
     def replies(self, number: int, trained: dict[str, Training]) -> dict[str, Training]:
         """Open the round's sums with the sites' shares; the update of each survivor is the mean of its clusters."""

@@ -57,32 +57,32 @@ class SelectedTensors(Layer):
     def records(self, wanted: set[str]) -> set[str]:
         return wanted | ({protocol.DEVIATIONS} if self.settings.by_deviation else set())
 
-    def reply(self, came: Incoming) -> Incoming:
-        chosen, content, site = came.expected.tensor_set, came.content, came.expected.site
+    def reply(self, incoming: Incoming) -> Incoming:
+        chosen, content, site = incoming.expected.tensor_set, incoming.content, incoming.expected.site
         metrics = dict(content.metric_records[protocol.METRICS])
         own = [SELECT_S, *([protocol.THETA] if self.settings.by_deviation and not self.settings.has_two_phases else [])]
-        came.sums |= check_numbers(MetricRecord({name: metrics.pop(name) for name in own if name in metrics}), own)
-        check_seconds(came.sums, came.expected.most_seconds)
+        incoming.sums |= check_numbers(MetricRecord({name: metrics.pop(name) for name in own if name in metrics}), own)
+        check_seconds(incoming.sums, incoming.expected.most_seconds)
         content[protocol.METRICS] = MetricRecord(metrics)
-        arrays = came.arrays if came.arrays is not None else opened(content.array_records[protocol.ARRAYS])
-        came.digest = came.digest or digest_of(*(arrays[name] for name in sorted(arrays)))
-        assert came.start is not None, "nothing is selected of what stays"
-        came.tensors, selection = unpack_selected(arrays, chosen, runs(came.start, chosen))
-        came.selection = selection
-        came.figures |= {"seconds": {"select": round(came.sums[SELECT_S], 6)}, "tensors_sent": selection.num_tensors}
-        if protocol.THETA in came.sums:
-            came.figures["theta"] = came.sums[protocol.THETA]
-        came.figures |= {"tensors_share": selection.share_of_tensors, "numbers_share": selection.share_of_numbers}
+        arrays = incoming.arrays if incoming.arrays is not None else opened(content.array_records[protocol.ARRAYS])
+        incoming.digest = incoming.digest or digest_of(*(arrays[name] for name in sorted(arrays)))
+        assert incoming.start is not None, "nothing is selected of what stays"
+        incoming.tensors, selection = unpack_selected(arrays, chosen, runs(incoming.start, chosen))
+        incoming.selection = selection
+        incoming.figures |= {"seconds": {"select": round(incoming.sums[SELECT_S], 6)}, "tensors_sent": selection.num_tensors}
+        if protocol.THETA in incoming.sums:
+            incoming.figures["theta"] = incoming.sums[protocol.THETA]
+        incoming.figures |= {"tensors_share": selection.share_of_tensors, "numbers_share": selection.share_of_numbers}
         if self.settings.by_deviation:
             deviations = check_deviations(content.pop(protocol.DEVIATIONS), chosen)
-            came.more[DEVIATIONS] = deviations
+            incoming.more[DEVIATIONS] = deviations
             # A tensor that was zero everywhere has no finite deviation, and JSON has no infinity.
             rounded = [float(f"{value:.6g}") if math.isfinite(value) else None for value in deviations.tolist()]
             self._deviations[site] = rounded
             finite = [value for value in rounded if value is not None]
             if finite and "deviation" not in self.run.phases.record.of(site):  # a probed update has it already
-                came.figures["deviation"] = median(finite)
-        return came
+                incoming.figures["deviation"] = median(finite)
+        return incoming
 
     def answered(self, site: str) -> None:
         if rounded := self._deviations.pop(site, None):

@@ -137,10 +137,10 @@ def test_it_goes_on_after_a_kill_and_asks_the_busy_site_anew(config, code, tmp_p
     config = {**config, "send.code": code, "method": "adapter-families", "server.optimizer": "adam", "server.learning-rate": 1e-3}
     begin = Phases.begin_round
 
-    def killed(self: Phases, number: int, *more: Any) -> None:
+    def killed(self: Phases, number: int, *more: Any, **named: Any) -> None:
         if number == 3:
             raise KeyboardInterrupt
-        begin(self, number, *more)
+        begin(self, number, *more, **named)
 
     with monkeypatch.context() as patched:
         patched.setattr(Phases, "begin_round", killed)

@@ -16,6 +16,9 @@ from fedlingua.evaluation.sums import Scores
 from fedlingua.exchange import protocol
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import opened
+from fedlingua.exchange.tensors import NamedTensors
+from fedlingua.layers.order import layers_of
+from fedlingua.layers.private_training import PrivateTraining
 from fedlingua.privacy.accounting import noise_for
 from fedlingua.privacy.fixed_point import CHECKS
 from fedlingua.privacy.noise_shares import SEED
@@ -289,23 +292,29 @@ def test_a_run_with_too_many_parameters_for_noise_in_shares_ends_before_any_trai
 @pytest.fixture
 def sharing(client: TranslationClient) -> TranslationClient:
     client.settings = replace(client.settings, dp_noise="shares", learning_rate=1e-30)
+    client.layers = layers_of(client.settings)
     return client
+
+
+def clipped_of(client: TranslationClient) -> NamedTensors:
+    """What the last trained round adds to a secure sum."""
+    return next(layer for layer in client.layers.list if isinstance(layer, PrivateTraining)).shares
 
 
 def test_before_the_noise_of_a_sum_nothing_tells_whether_a_tensor_moved(sharing: TranslationClient) -> None:
     start = sharing.trainable.sent_first
     _, sums = sharing.train(start, Task("notebook", "run", 1, 1))  # this rate moves none, which is an error without privacy
     assert set(sums) == {"steps", "seconds"}
-    clipped = {name: each for name, each in sharing.clipped.items() if name != SEED}
+    clipped = {name: each for name, each in clipped_of(sharing).items() if name != SEED}
     assert set(clipped) == set(start)
     assert 0 < sum(float(np.square(each).sum()) for each in clipped.values()) ** 0.5 <= 16 * sharing.settings.dp_clip
     assert (sharing.folder / "private").stat().st_mode & 0o077 == 0  # sums without noise lie there
-    first = {name: each.copy() for name, each in sharing.clipped.items()}
+    first = {name: each.copy() for name, each in clipped_of(sharing).items()}
     sharing.train(start, Task("notebook", "run", 2, 1))
-    assert all(np.array_equal(sharing.clipped[name], first[name]) for name in first)
+    assert all(np.array_equal(clipped_of(sharing)[name], first[name]) for name in first)
     assert len(sharing.ledger.entries()) == 1
     sharing.train({name: array + np.float32(0.001) for name, array in start.items()}, Task("notebook", "run", 2, 1))
-    assert (sharing.clipped[SEED] != first[SEED]).any()
+    assert (clipped_of(sharing)[SEED] != first[SEED]).any()
     assert len(sharing.ledger.entries()) == 2
 
 

@@ -5,12 +5,12 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 
-from clients.client_app import _secure
+from clients.node import DeployedNode
 from fedlingua.common.errors import ExchangeError
 from fedlingua.consent.limits import SiteLimits
 from fedlingua.exchange.joined import Numbers
@@ -123,14 +123,12 @@ def test_rounding_is_drawn_anew_for_every_site_round_and_part(honest: Federation
 
 @pytest.mark.parametrize(("noise", "least"), [("site", 2), ("shares", 4)])
 def test_where_noise_is_made_in_shares_a_site_opens_no_sum_of_fewer_than_make_it_whole(
-    noise: str, least: int, tmp_path: Path, run_config: dict[str, Any]
+    noise: str, least: int, run_config: dict[str, Any]
 ) -> None:
     settings = settings_from({**run_config, "method": "adapter-fed", "privacy.sum": "secure", "privacy.min-cluster": 4})
-    guard = SimpleNamespace(file=SimpleNamespace(limits=SiteLimits(min_cluster=2)))
-    node = SimpleNamespace(
-        settings=replace(settings, dp_epsilon=8.0, dp_noise=noise), guard=guard, trust=None, directory=lambda *_: tmp_path
-    )
-    assert _secure(Task("a", "run", 1, 1), cast(Any, node)).least == least
+    file = SimpleNamespace(limits=SiteLimits(min_cluster=2))
+    node = SimpleNamespace(_file=file, settings=replace(settings, dp_epsilon=8.0, dp_noise=noise))
+    assert DeployedNode.least_sites.fget(node) == least
 
 
 def test_masks_cancel_only_where_all_sites_have_received_the_same(honest: Federation) -> None:

@@ -27,7 +27,7 @@ def test_a_reply_may_have_four_bytes_a_number_a_hundredth_more_and_64_kib() -> N
 def test_single_numbers_may_have_a_bit_each_besides(share: float) -> None:
     chosen = TensorSet("adapters", (TensorSpec("x", (8_000_000,), "encoder", 0),))
     packed = int(4 * share * 8_000_000) + 8_000_000 // 8
-    assert packed < size_limit(chosen, selects_numbers=True)
+    assert packed < size_limit(chosen, more_bits=1)
     assert (packed < size_limit(chosen)) == (share == 0.5)
 
 

@@ -112,7 +112,7 @@ def round_of(strategy, state: State, number: int) -> State:
         replies.append(Message(content, dst_node_id=1, message_type="train"))
     arrays, metrics = strategy.aggregate_train(number, replies)
     assert {"train_loss", "num-tokens", "steps"} == set(metrics)
-    return replace(state_of(arrays, strategy.sent), round=number)
+    return replace(state_of(arrays, strategy.run.sent), round=number)
 
 
 def by_hand(call: str, part: str, sites: tuple[str, ...], rounds: int) -> list[dict[str, Any]]:
