@@ -12,10 +12,9 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from random import Random
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -42,7 +41,6 @@ from fedlingua.layers.order import layers_of
 from fedlingua.personalization.choice import BASE, FEDERATION
 from fedlingua.personalization.phase import CHOOSING, Kept, SiteModel, choose_model
 from fedlingua.personalization.phase import FOLDER as CHOICE
-from fedlingua.privacy.clipping import PrivateSteps
 from fedlingua.settings.checks import for_round
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example, TrainingExample
@@ -88,13 +86,12 @@ class SiteClient(NumPyClient):
         self.state_files = RoundFiles(folder / "state")
         """What a client of one's own needs of one round in the next: load(task.own), save(..., (task.round, task.attempt))."""
         self.trust: Any = None
-        """The sites that a deployed site trusts in secure sums."""
+        """The sites that a deployed site trusts."""
         self.least_sites = settings.privacy_min_cluster
         """The fewest sites of whose sum it takes part in."""
         self.ledger = Ledger(folder / "ledger.json")
-        """The record of private training's cost; a deployed site has one for all runs."""
+        """The record of what the site's noised replies cost; a deployed site has one for all runs."""
         self.clipped: NamedTensors = {}
-        """Under `dp.noise = "shares"`, what the last trained round adds to a secure sum (src/fedlingua/layers/private_training.py)."""
         torch.set_num_threads(settings.threads)
 
     # --- A round ----------------------------------------------------------------------------------------------------
@@ -103,7 +100,7 @@ class SiteClient(NumPyClient):
         """Train one round from the received tensors; if there are none, from the site's own tensors of stage `task.own`.
 
         Returns:
-            The update by name, and the sums of training with its loss; after private training only its steps and seconds.
+            The update by name, and the sums of training that may leave the site.
         """
         self.forget(task.keep)
         self.start_round(task.round)
@@ -111,11 +108,10 @@ class SiteClient(NumPyClient):
         optimizer = self.optimizers.load(task.own) if self.settings.optimizer_state == "kept" else None
         self.load(received, task.own)
         seed, this_round = self._seed(task.round), (task.round, self.settings.rounds)
-        towards = received if task.proximal_mu else {}
+        pulled: dict[str, Any] = {"proximal_mu": task.proximal_mu, "towards": received} if task.proximal_mu else {}
 
         def train(**how: Any) -> dict[str, Any]:
-            result = self._train_model(self.settings, seed, this_round, optimizer, task.proximal_mu, towards, **how)
-            return dataclasses.asdict(result)
+            return dataclasses.asdict(self._train_model(self.settings, seed, this_round, optimizer, **pulled, **how))
 
         sums = self.layers.training(self, task, received, optimizer, train)()
         travels = self.trainable.tensor_set if self.settings.how.travels else NOTHING
@@ -285,15 +281,6 @@ class SiteClient(NumPyClient):
         make, codec = EXAMPLE_MAKERS[self.settings.task].trained, self.trainable.backbone.codec
         return [make(text, "train", codec, self.settings) for text in self.texts.values()]
 
-    @cached_property
-    def training_documents(self) -> list[Sequence[TrainingExample]]:
-        """The training examples by document."""
-        documents = dict[tuple[str, str], list[TrainingExample]]()
-        for (name, text), examples in zip(self.texts.items(), self.training_texts, strict=True):
-            for pair, example in zip(text.splits["train"], examples, strict=True):
-                documents.setdefault((name, text.documents[pair]), []).append(example)
-        return list(documents.values())
-
     def examples(self, split: Split) -> list[Example]:
         """Return the examples of a split, in the form used to measure the model."""
         make, codec = EXAMPLE_MAKERS[self.settings.task].measured, self.trainable.backbone.codec
@@ -314,20 +301,13 @@ class SiteClient(NumPyClient):
         seed: str,
         this_round: tuple[int, int],
         optimizer: dict[str, Numbers] | None = None,
-        proximal_mu: float = 0.0,
-        towards: NamedTensors = MappingProxyType({}),
-        private: PrivateSteps | None = None,
+        texts: Sequence[Sequence[TrainingExample]] | None = None,
+        **how: Any,
     ) -> LocalResult:
-        """Train the current model as one round does.
-
-        Args:
-            towards: The tensors towards which `proximal_mu` pulls.
-            private: How steps are made private; None if nothing of the result leaves the site.
-        """
-        texts = self.training_documents if private and private.documents else self.training_texts
+        """Train the current model as one round does. texts: Those to train on, by default the site's. how: As in `train_locally`."""
         model, names, codec = self.trainable.model, self.trainable.trained.names, self.trainable.backbone.codec
-        train = partial(train_locally, this_round=this_round, proximal_mu=proximal_mu, towards=towards)
-        return train(model, names, texts, codec, settings, seed, optimizer, private=private)
+        texts = self.training_texts if texts is None else texts
+        return train_locally(model, names, texts, codec, settings, seed, optimizer, this_round=this_round, **how)
 
     def measured_examples(self) -> Sequence[Example]:
         """Return the dev examples that `measure` uses, the same in every round and for every seed."""

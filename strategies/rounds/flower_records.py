@@ -16,14 +16,12 @@ from fedlingua.exchange import protocol
 from fedlingua.exchange.expected import Sums
 from fedlingua.exchange.joined import Flat, Joined, Numbers, Some
 from fedlingua.exchange.records import NPY
-from fedlingua.exchange.state import State
+from fedlingua.exchange.state import RESERVED, State
 from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet
 from fedlingua.exchange.updates import Update
 
 WEIGHT, LOSS = "num-examples", "train_loss"
 """Keys of a reply's metrics, as Flower's strategies expect them: the site's weight, and its training loss in nats a token."""
-RESIDUAL = "residual/"
-"""Prefix of the residuals' names among a checkpoint's own tensors. A residual is the part that a code has left out so far."""
 
 
 class LazyArray(Array):
@@ -100,8 +98,10 @@ def checked_state(who: str, state: State, before: State) -> State:
             raise RunError(f"{who} gave memory[{name!r}], which is no array; give it in values, or an array")
         if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
             raise RunError(f"{who} gave memory[{name!r}] of {array.dtype}; wanted bool, or int, uint or float of at most 64 bits")
-        if not isinstance(name, str) or name.startswith(RESIDUAL):
-            raise RunError(f"{who} gave memory[{name!r}]; wanted a name that is a str and does not begin with {RESIDUAL!r}")
+        if not isinstance(name, str) or name.startswith(RESERVED):
+            raise RunError(
+                f"{who} gave memory[{name!r}]; wanted a name that is a str and does not begin with {' or '.join(map(repr, RESERVED))}"
+            )
     memory = {name: np.asarray(array, order="C") for name, array in sorted(state.memory.items())}
     try:
         values = json.loads(json.dumps(dict(state.values)))

@@ -18,11 +18,11 @@ from fedlingua.corpora.split import SPLITS
 from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Joined, join
 from fedlingua.exchange.replies import RoundSkippedError
-from fedlingua.exchange.state import State
+from fedlingua.exchange.state import RESERVED, State
 from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.runs.checkpoints import Checkpoint
 from strategies.progress import Progress, last_phase_rounds
-from strategies.rounds.flower_records import RESIDUAL, checked_state
+from strategies.rounds.flower_records import checked_state
 from strategies.rounds.run import Run
 from strategies.rounds.start import start_from
 
@@ -112,8 +112,7 @@ class Rounds:
                 self.note(f"the best round is {best}: site {self.run.progress.outvoted} alone would have another")
         self.run.progress.earlier_stages = self.run.last_stages
         values = {"progress": self.run.progress.values(), "strategy": dict(state.values)}
-        residuals = {f"{RESIDUAL}{key}": numbers for key, numbers in state.residuals.items()}
-        self.folder.checkpoints.save(number, state.tensors, {**state.memory, **residuals}, values)
+        self.folder.checkpoints.save(number, state.tensors, {**state.memory, **state.of_layers}, values)
         # Keep the round before and its best, in case this checkpoint is damaged later, and the pending round, which may be the best.
         pending = self.run.progress.pending or 0
         self.folder.checkpoints.prune({number, number - 1, self.run.progress.best_round, earlier_best, pending})
@@ -157,7 +156,7 @@ class Rounds:
             for cluster in clusters:  # one after another, since two full models take too much memory
                 of_part = self.run.tensor_set.in_part(part)
                 clusters[cluster] = Joined(join(clusters[cluster], of_part), of_part)
-        return _state_of(checkpoint)
+        return self._state_of(checkpoint)
 
     def _check_resumable(self, checkpoint: Checkpoint) -> None:
         """Refuse a checkpoint whose best round is missing, since a run resumed from an earlier one trains that round again; and one that
@@ -186,15 +185,14 @@ class Rounds:
         best = {site: one if self.strategy.one_best_round else self.run.best_up_to(site, last) for site in sites}
         self.phases.begin_round(num_rounds, num_rounds)
         if self.strategy.travels and one > 0:
-            self.run.state = state = _state_of(self.folder.checkpoints.load(one))
+            self.run.state = state = self._state_of(self.folder.checkpoints.load(one))
         ask = partial(self.run.requests, protocol.FINISH, state, grid, best.__getitem__)
         self.strategy.collect_scores(self.phases.exchange(grid, ask, "finish", self.strategy.parse_scores))
         best_round = one if self.strategy.one_best_round else best
         self.folder.update(best_round=best_round, failures_at_the_end=self.phases.record.failures)
 
-
-def _state_of(checkpoint: Checkpoint) -> State:
-    """Return the state that a checkpoint holds, with all that the method stores besides tensors."""
-    memory = {name: array for name, array in sorted(checkpoint.own.items()) if not name.startswith(RESIDUAL)}
-    residuals = {name.removeprefix(RESIDUAL): array for name, array in checkpoint.own.items() if name.startswith(RESIDUAL)}
-    return State(checkpoint.tensors, checkpoint.number, memory, checkpoint.values["strategy"], residuals)
+    def _state_of(self, checkpoint: Checkpoint) -> State:
+        """Return the state that a checkpoint holds, with all that the method and the layers store besides tensors."""
+        of_layers = {name: each for name, each in checkpoint.own.items() if name.startswith(RESERVED)}
+        memory = {name: each for name, each in sorted(checkpoint.own.items()) if name not in of_layers}
+        return State(checkpoint.tensors, checkpoint.number, memory, checkpoint.values["strategy"], of_layers)

@@ -1,8 +1,9 @@
-"""One phase with all sites or those drawn: send one request to each, parse replies as they arrive, and handle too few good ones."""
+"""One phase with the sites that it is for: send one request to each, parse replies as they arrive, and handle too few good ones."""
 
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from enum import Enum
 from typing import Any, TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message
@@ -32,6 +33,15 @@ _MAY_BE_ASKED_AGAIN = ("refused", "unreadable", "not held")
 T = TypeVar("T")
 Parser = Callable[[str, Message], T]
 """(site, reply) -> the parsed reply; raises ExchangeError for a bad one."""
+
+
+class Step(Enum):
+    """Whom a phase asks, and why."""
+
+    FIRST = "all its sites"
+    ANEW = "those that lost tensors which their request named by hash"
+    ONCE_MORE = "those whose replies were bad, once more"
+    WAITING = "all that have not answered well, as long as there is time"
 
 
 class Phases:
@@ -169,40 +179,39 @@ class Phases:
         self.good = good
         self._refused.clear()
         wanted, quorum, below_quorum = self.wanted(phase), least or self.quorum(phase), self.settings.below_quorum
-        sites: Collection[str] = wanted
-        is_first_request, asks_again = True, True
-        """Whether sites may still be asked once more after bad replies."""
-        # A run that continues without a quorum, or waits for one, gives up on no site before the deadline.
-        waits_for_all = below_quorum != "fail"
-        waits_for_absent = below_quorum == "go-on" and phase != "finish" and not self.layers.goes_on("train")
+        sites, step = set(wanted), Step.FIRST
         waits_s = self.settings.wait_s if below_quorum == "wait" else self.settings.deadline_of(phase)
         gives_up = time.monotonic() + waits_s
         while True:
             asked = {site: each for each in requests() if (site := site_of(each)) in sites and site not in good}
-            too_few = is_first_request and len(asked) + len(good) < quorum
-            if waits_for_absent and too_few and self._may_come(quorum, phase, gives_up):
+            if step is Step.FIRST and len(asked) + len(good) < quorum and self._waits_for_absent(phase, quorum, gives_up):
                 self._say_once(f"round {self.record.number}, {phase}: waiting for sites that are away")
                 time.sleep(min(WAIT_PAUSE_S, waits_s))
                 continue
-            is_first_request = False
-            needed = 0 if waits_for_all and not self.layers.goes_on(phase) else quorum - len(good)
-            answered, lost = self._ask_once(grid, asked, phase, parse, needed, most_bytes, asks_again)
+            # A run that continues without a quorum, or waits for one, gives up on no site before the deadline.
+            gives_up_early = below_quorum == "fail" or self.layers.goes_on(phase)
+            needed = quorum - len(good) if gives_up_early else 0
+            answered, lost = self._ask_once(grid, asked, phase, parse, needed, most_bytes, step in (Step.FIRST, Step.ANEW))
             good |= answered
-            if lost:  # these sites lost tensors that their request named by hash, and are sent the tensors
-                sites = lost
-                continue
-            if asks_again and len(good) < quorum <= len(good) + len(self._refused):
-                sites, asks_again = set(self._refused), False
+            if lost:
+                sites, step = lost, Step.ANEW if step is Step.FIRST else step
+            elif step in (Step.FIRST, Step.ANEW) and len(good) < quorum <= len(good) + len(self._refused):
+                sites, step = set(self._refused), Step.ONCE_MORE
                 self.note(f"round {self.record.number}, {phase}: asked once more after bad replies: {', '.join(sorted(sites))}")
-                continue
-            if len(good) >= quorum or below_quorum != "wait" or not self._may_come(quorum, phase, gives_up):
+            elif len(good) < quorum and below_quorum == "wait" and self._may_come(quorum, phase, gives_up):
+                sites, step = set(wanted), Step.WAITING
+                self._say_once(f"round {self.record.number}, {phase}: waiting for sites, {len(good)} of {quorum} are good")
+                time.sleep(min(WAIT_PAUSE_S, waits_s))
+            else:
                 break
-            sites, asks_again = wanted, False
-            self._say_once(f"round {self.record.number}, {phase}: waiting for sites, {len(good)} of {quorum} are good")
-            time.sleep(min(WAIT_PAUSE_S, waits_s))
         if not least or len(good) < least:
             self.need_quorum(list(good), phase)
         return [good[site] for site in wanted if site in good]
+
+    def _waits_for_absent(self, phase: Phase, quorum: int, gives_up: float) -> bool:
+        """Whether a run that continues without a quorum waits for sites that are not here. gives_up: By the monotonic clock."""
+        waits = self.settings.below_quorum == "go-on" and phase != "finish" and not self.layers.goes_on("train")
+        return waits and self._may_come(quorum, phase, gives_up)
 
     def _ask_once(
         self,

@@ -9,6 +9,8 @@ from fedlingua.exchange.tensors import NamedTensors, Tensors
 
 ClusterTensors = Mapping[Part, Mapping[str, NamedTensors]]
 """part -> cluster -> the cluster's tensors"""
+RESERVED = ("residual/", "layer/")
+"""Beginnings of the names of what layers store; one of a user's own says `layer/` and its name."""
 
 
 @dataclass(frozen=True)
@@ -19,11 +21,11 @@ class State:
         tensors: part -> cluster -> its tensors; the arrays are never written to.
         round: the last round that is part of it.
         memory: further named tensors of the method, such as an optimizer's moments; values: all other state, as JSON values.
-        residuals: part.cluster -> the part of the changes so far that a code has not yet sent to the sites.
+        of_layers: what layers store besides, under names that begin with one of RESERVED.
     """
 
     tensors: ClusterTensors
     round: int = 0
     memory: Tensors = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
-    residuals: Tensors = field(default_factory=dict)
+    of_layers: Tensors = field(default_factory=dict)

@@ -22,6 +22,9 @@ from fedlingua.layers.layer import Incoming, Layer, Outgoing, Site
 from fedlingua.settings.codes import Code
 from fedlingua.settings.config import Settings
 
+RESIDUAL = "residual/"
+"""Beginning of the names of what a code has not yet sent of a cluster's changes."""
+
 
 class Codes(Layer):
     """Coded changes in place of tensors, up and down.
@@ -95,12 +98,12 @@ def encode_downlink(
     """
     code = settings.code_down
     tensors = {part: dict(clusters) for part, clusters in after.tensors.items()}
-    residuals, payloads = Tensors(after.residuals), dict[tuple[str, str], bytes]()
+    residuals, payloads = Tensors(after.of_layers), dict[tuple[str, str], bytes]()
     for part, clusters in tensors.items():
         of_part = tensor_set.in_part(part)
         for cluster in clusters if of_part.specs else ():
             old, new = (join(state.tensors[part][cluster], of_part)[part] for state in (before, after))
-            key = f"{part}.{cluster}"
+            key = f"{RESIDUAL}{part}.{cluster}"
             if np.array_equal(old, new) and not residuals.get(key, np.zeros(1)).any():
                 continue
             draws = generator_of(settings.seed, number, f"cluster {cluster}", part)
@@ -109,7 +112,7 @@ def encode_downlink(
             payloads[digest_of(old), digest_of(coded.numbers)] = coded.payload
             if not code.is_exact:
                 residuals[key] = coded.residual
-    return replace(after, tensors=tensors, residuals=residuals), payloads
+    return replace(after, tensors=tensors, of_layers=residuals), payloads
 
 
 def decoded_update(

@@ -184,6 +184,10 @@ class Site(Protocol):
     def texts(self) -> Mapping[str, SiteText]: ...
 
     @property
+    def training_texts(self) -> Sequence[Sequence[Any]]:
+        """Return the training examples of each text."""
+
+    @property
     def files(self) -> Mapping[str, RoundFiles]:
         """Name in `Layer.folders` -> files of the layer, one for each stage."""
 

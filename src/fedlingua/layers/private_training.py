@@ -74,7 +74,8 @@ class PrivateTraining(Layer):
             ledger.check_round(entry, settings)
             sums: dict[str, torch.Tensor] | None = {} if settings.shares_noise else None
             noise, by_document = entry.noise if sums is None else 0.0, settings.dp_unit == "document"
-            trained = train(private=PrivateSteps(entry.share, settings.dp_clip, noise, sums, by_document))
+            steps = PrivateSteps(entry.share, settings.dp_clip, noise, sums, by_document)
+            trained = train(private=steps, texts=documents_of(site) if by_document else None)
             done = {name: trained[name] for name in ("steps", "seconds")}
             results = {"model/": read_tensors(model, site.trainable.trained), "optimizer/": optimizer or {}}
             if sums is not None:
@@ -91,6 +92,15 @@ class PrivateTraining(Layer):
         _log.info("site %s: %s: epsilon %.3g is spent in all", site.site, entry.what, ledger.spent)
         self.shares = _under("clipped/", stored)
         return done
+
+
+def documents_of(site: Site) -> list[list[Any]]:
+    """Return a site's training examples by document."""
+    documents = dict[tuple[str, str], list[Any]]()
+    for (name, text), examples in zip(site.texts.items(), site.training_texts, strict=True):
+        for pair, example in zip(text.splits["train"], examples, strict=True):
+            documents.setdefault((name, text.documents[pair]), []).append(example)
+    return list(documents.values())
 
 
 def _under(prefix: str, tensors: NamedTensors) -> Tensors:

@@ -66,7 +66,7 @@ def test_what_sites_are_given_and_what_is_left_are_the_new_state(code):
     for part, clusters in after.tensors.items():
         name = SET.of_part(part)[0].name
         for cluster, tensors in clusters.items():
-            now, left = result[0].tensors[part][cluster][name], result[0].residuals[f"{part}.{cluster}"]
+            now, left = result[0].tensors[part][cluster][name], result[0].of_layers[f"residual/{part}.{cluster}"]
             np.testing.assert_allclose(now.ravel() + left, tensors[name].ravel(), atol=1e-6)
             old = np.ravel(before.tensors[part][cluster][name])
             payload = np.frombuffer(result[1][digest_of(old), digest_of(now)], np.uint8)
@@ -89,7 +89,7 @@ def test_what_was_left_goes_out_later():
             }
             for part, clusters in step.tensors.items()
         }
-        now = encode_downlink(now, State(moved, residuals=now.residuals), SET, how, number)[0]
+        now = encode_downlink(now, State(moved, of_layers=now.of_layers), SET, how, number)[0]
     for part, clusters in wanted.tensors.items():
         for cluster, tensors in clusters.items():
             for name, tensor in tensors.items():
@@ -103,7 +103,7 @@ def wanted_change(part, cluster, name, wanted):
 def test_an_exact_code_carries_the_numbers_themselves():
     before, after = state(0), state(1, number=7)
     result = encode_downlink(before, after, SET, settings(**{"send.code": "lossless"}), 1)
-    assert not result[0].residuals
+    assert not result[0].of_layers
     for part, clusters in after.tensors.items():
         for cluster, tensors in clusters.items():
             for name, tensor in tensors.items():
