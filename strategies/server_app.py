@@ -22,6 +22,8 @@ from fedlingua.evaluation.scores import below_base
 from fedlingua.evaluation.tasks import check_task
 from fedlingua.evaluation.totals import ALL_SITES, common_direction
 from fedlingua.exchange.records import to_record
+from fedlingua.exchange.traffic import FILE as TRAFFIC
+from fedlingua.exchange.traffic import CountedGrid
 from fedlingua.runs.folder import RunFolder, code_hash, run_directory
 from fedlingua.runs.plan import alone_words, planned_clusters
 from fedlingua.settings.checks import settings_from
@@ -33,8 +35,6 @@ from strategies.methods.local_only import LocalOnly
 from strategies.methods.stock import Stock, maker
 from strategies.rounds.overlap import compare_sites
 from strategies.rounds.registration import Registry, register_sites, sites_json
-from strategies.rounds.traffic import FILE as TRAFFIC
-from strategies.rounds.traffic import CountedGrid
 from strategies.run_log import LoggedFolder, log_report
 from strategies.strategy import Federated, SiteStrategy, check_first_round
 

@@ -31,6 +31,7 @@ from fedlingua.exchange.records import Packed, opened, pack
 from fedlingua.exchange.replies import Reply
 from fedlingua.exchange.state import State
 from fedlingua.exchange.tensors import NamedTensors
+from fedlingua.exchange.traffic import FP32, kind_of
 from fedlingua.exchange.updates import Update
 from fedlingua.layers.layer import Incoming, Training
 from fedlingua.settings.checks import for_round
@@ -40,7 +41,6 @@ from strategies.checks.contents import Scores, parse_evaluation, parse_scores, p
 from strategies.rounds.flower_records import WEIGHT, arrays_of, checked_state, content_of, site_of, state_of, update_of
 from strategies.rounds.loop import Rounds
 from strategies.rounds.run import Federated, Run
-from strategies.rounds.traffic import FP32, kind_of
 
 SERVER_ROUND = "server-round"
 """Key that Flower adds to a config; a request already says its round."""

@@ -10,6 +10,7 @@ from types import ModuleType
 from flwr.app import Message, MetricRecord
 
 from fedlingua.common.errors import ExchangeError
+from fedlingua.evaluation import of_masked_text, of_translation
 from fedlingua.evaluation.sums import Scores as Scores
 from fedlingua.exchange import checks, protocol
 from fedlingua.exchange.expected import Expected, Sums, parse_dev_loss
@@ -23,9 +24,8 @@ from fedlingua.exchange.updates import Update
 from fedlingua.layers.layer import Incoming, Training
 from fedlingua.training.steps import examples_of, in_an_epoch
 from strategies.checks.reply import check_choice
-from strategies.metrics import masked, translation
 
-MEASURES: dict[str, ModuleType] = {"translation": translation, "masked-language": masked}
+MEASURES: dict[str, ModuleType] = {"translation": of_translation, "masked-language": of_masked_text}
 """`task` -> the module that scores its sites at the end, with `check_sums`, `measured_on`, `site_scores`, `all_scores` and `MOST_GAIN`;
 one line for each task."""
 

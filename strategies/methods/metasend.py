@@ -33,12 +33,12 @@ from fedlingua.exchange.state import State
 from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.layers.layer import Training
 from fedlingua.layers.selection import DEVIATIONS
+from fedlingua.selection.learned_threshold import SecondFilter, Theta, ThresholdModel
 from fedlingua.selection.meta_gradient import bounded, bytes_slope, mean_over_sites
 from fedlingua.selection.second_filter import SIZE
 from strategies.aggregation.mean import shares_of, weights_of
 from strategies.checks.contents import training_sums
 from strategies.methods.fed_mean import FedMean
-from strategies.methods.threshold import SecondFilter, Theta, ThresholdModel
 from strategies.rounds.flower_records import arrays_of, site_of
 from strategies.strategy import Federated
 

@@ -30,9 +30,9 @@ from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.state import State
 from fedlingua.exchange.tensors import NamedTensors, Tensors
+from fedlingua.exchange.traffic import CountedGrid, Traffic
 from fedlingua.settings.config import Settings
 from strategies.rounds.flower_records import WEIGHT, arrays_of, checked_array, lazy_record, site_of, state_of
-from strategies.rounds.traffic import CountedGrid, Traffic
 from strategies.strategy import SERVER_ROUND, Federated, SiteStrategy, check_first_round, mean_metrics
 
 MEMORY = "stock"

@@ -21,7 +21,7 @@ from fedlingua.exchange.replies import RoundSkippedError
 from fedlingua.exchange.state import RESERVED, State
 from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.runs.checkpoints import Checkpoint
-from strategies.progress import Progress, last_phase_rounds
+from fedlingua.runs.progress import Progress, last_phase_rounds
 from strategies.rounds.flower_records import checked_state
 from strategies.rounds.run import Run
 from strategies.rounds.start import start_from

@@ -15,17 +15,17 @@ from fedlingua.exchange.checks import WITHOUT_TENSORS
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import message_bytes
 from fedlingua.exchange.replies import Failure, Reply, RoundSkippedError
+from fedlingua.exchange.traffic import FILE as TRAFFIC
+from fedlingua.exchange.traffic import FP32, Counts, kind_of
 from fedlingua.layers.layer import Layer
 from fedlingua.runs.folder import RunFolder
+from fedlingua.runs.progress import Progress
 from fedlingua.settings.config import Phase, Settings
 from strategies.checks.reply import check_task
-from strategies.progress import Progress
 from strategies.rounds.flower_records import site_of
 from strategies.rounds.record import RoundRecord
 from strategies.rounds.registration import Registry, sites_json
 from strategies.rounds.replies import LOST, Pending, bad_reply, first_line, in_order, pull_one, replies_to
-from strategies.rounds.traffic import FILE as TRAFFIC
-from strategies.rounds.traffic import FP32, Counts, kind_of
 
 WAIT_PAUSE_S = 5.0
 """Seconds between two attempts to reach missing sites under `below-quorum = "wait"` or "go-on"."""

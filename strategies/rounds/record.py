@@ -6,9 +6,9 @@ from typing import Any
 
 from fedlingua.exchange.expected import Sums
 from fedlingua.exchange.replies import Failure
+from fedlingua.exchange.traffic import Bytes
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.config import Phase
-from strategies.rounds.traffic import Bytes
 
 
 @dataclass

@@ -21,10 +21,10 @@ from fedlingua.exchange.checks import MOST_LOSS
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import message_bytes
 from fedlingua.exchange.replies import Failure, Kind
+from fedlingua.exchange.traffic import Traffic
 from fedlingua.runs.folder import RunFolder
 from strategies.checks.reply import check_about
 from strategies.rounds.replies import POLL_S, first_line, pull_one
-from strategies.rounds.traffic import Traffic
 
 MOST_BYTES = 1_000_000
 """Most bytes of a node's description of itself."""

@@ -19,9 +19,9 @@ from fedlingua.exchange.tensors import NamedTensors, TensorSet
 from fedlingua.exchange.updates import UpdateFiles
 from fedlingua.layers.order import layers_of
 from fedlingua.runs.folder import RunFolder
+from fedlingua.runs.progress import Progress
 from fedlingua.settings.config import Phase, Settings
 from strategies.checks.contents import MEASURES, Scores
-from strategies.progress import Progress
 from strategies.rounds.phases import Phases, ask_every_site
 from strategies.rounds.registration import Registry
 

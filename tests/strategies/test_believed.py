@@ -9,10 +9,10 @@ from flwr.app import Error, Message
 
 from fedlingua.exchange import protocol
 from fedlingua.exchange.updates import Update
+from fedlingua.runs.progress import Progress
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.table import KEYS
 from strategies.aggregation.mean import weights_of
-from strategies.progress import Progress
 from tests.damage import truncate
 from tests.in_process import InProcessGrid, Tamper, checkpoint_bytes, rounds, run, run_on
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
+from fedlingua.selection.learned_threshold import SecondFilter
 from fedlingua.selection.second_filter import KEPT_FROM, SIZE, drawn, keep_probability, network_gradient
-from strategies.methods.threshold import SecondFilter
 
 RNG = np.random.default_rng(7)
 WEIGHTS = {"a": 1.0, "b": 3.0, "c": 4.0}

@@ -8,10 +8,10 @@ from flwr.app import MetricRecord
 
 from fedlingua.common.errors import ConfigError, ExchangeError
 from fedlingua.common.languages import Direction
+from fedlingua.evaluation.of_translation import check_sums, extra_means, extra_scores
 from fedlingua.evaluation.scores import ScoreSums, score_sums
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
-from strategies.metrics.translation import check_sums, extra_means, extra_scores
 
 FRENCH = Direction("de", "fr")
 SUMS = dataclasses.replace(

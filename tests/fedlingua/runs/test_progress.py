@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from fedlingua.runs.progress import Progress, last_phase_rounds, mean_loss
 from fedlingua.settings.checks import settings_from
-from strategies.progress import Progress, last_phase_rounds, mean_loss
 
 
 def sums(loss: float, tokens: int = 10, examples: int = 1) -> dict[str, float]:

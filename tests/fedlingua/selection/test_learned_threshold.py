@@ -14,11 +14,11 @@ from safetensors.numpy import load_file, save_file
 
 from fedlingua.common.errors import RunError
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
+from fedlingua.selection.learned_threshold import MEMORY, ThresholdModel
 from fedlingua.selection.meta_gradient import mean_over_sites, own_slope, products
 from fedlingua.selection.rules import Keep
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
-from strategies.methods.threshold import MEMORY, ThresholdModel
 
 SPREAD = 0.25
 """sigma as a share of mu, as in a run: nearly all thetas drawn are within half of mu around it, and one in 30,000 is below 0."""

@@ -2,9 +2,9 @@
 
 import pytest
 
+from fedlingua.evaluation.of_choice import choice_means, choice_scores
 from fedlingua.evaluation.perplexity import MaskedScores, accuracy, perplexity
 from fedlingua.evaluation.sums import Scores
-from strategies.metrics.choice import choice_means, choice_scores
 
 METRICS = {"perplexity": perplexity, "accuracy": accuracy}
 

@@ -9,11 +9,11 @@ from flwr.app import MetricRecord
 
 from fedlingua.common.errors import ExchangeError
 from fedlingua.common.languages import Direction
+from fedlingua.evaluation.of_masked_text import all_scores, check_sums, site_scores
 from fedlingua.evaluation.perplexity import MaskedScores
 from fedlingua.evaluation.sums import Scores
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.experiment import default_run_config
-from strategies.metrics.masked import all_scores, check_sums, site_scores
 
 TWO = math.log(2)
 GOOD = {"sentences": 3, "nll": [1.0, 2.5, 0.0, 4.0], "tokens": [1, 2, 0, 2], "correct": [0, 1, 0, 2], "masks": 0xABC}

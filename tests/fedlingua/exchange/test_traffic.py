@@ -9,7 +9,7 @@ from fedlingua.common.errors import RunError
 from fedlingua.corpora.rules import TextRules
 from fedlingua.exchange import protocol
 from fedlingua.exchange.records import message_bytes
-from strategies.rounds.traffic import CountedGrid, Traffic
+from fedlingua.exchange.traffic import CountedGrid, Traffic
 from tests.in_process import InProcessGrid, failing, rounds, run, run_on
 
 

@@ -12,11 +12,11 @@ from flwr.app import MetricRecord
 
 from fedlingua.common.errors import ExchangeError
 from fedlingua.common.languages import Direction
+from fedlingua.evaluation.of_choice import choice_means, choice_scores
 from fedlingua.evaluation.perplexity import PARTS, MaskedScores, accuracy, perplexity, split_perplexity
 from fedlingua.evaluation.scores import averages
 from fedlingua.evaluation.sums import Scores
 from fedlingua.settings.config import Settings
-from strategies.metrics.choice import choice_means, choice_scores
 
 MOST_NATS = 700.0
 """Largest accepted loss per masked piece: the exp of a larger one overflows float64."""

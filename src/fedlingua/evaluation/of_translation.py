@@ -14,11 +14,11 @@ from flwr.app import MetricRecord
 from fedlingua.common.errors import ExchangeError
 from fedlingua.common.languages import Direction
 from fedlingua.evaluation.measuring import COMET, score_of, signature_of, width_of
+from fedlingua.evaluation.of_choice import choice_means, choice_scores
 from fedlingua.evaluation.scores import BLEU_ORDER, CHECKPOINT, MORE, ScoreSums, averages, bleu_score, chrf_score, signatures
 from fedlingua.evaluation.sums import Scores
 from fedlingua.settings.config import Settings
 from fedlingua.settings.metrics import OF_TEXT
-from strategies.metrics.choice import choice_means, choice_scores
 
 LEAST_COMET, MOST_COMET = -2.5, 1.5
 """Range of COMET per sentence: newer models give about 0 to 1; those from before 2022 are standardised and go below -1."""

@@ -1,1 +1,0 @@
-"""A run's scores, from the sums that its sites sent."""
