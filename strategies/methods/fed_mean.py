@@ -2,13 +2,13 @@
 
 One round (Liu et al. 2023, algorithm 1), as `SiteStrategy.round` (strategies/strategy.py) runs it at the server:
 
-1. ask: `configure_train` makes a request for every site, or for those drawn (layers/drawn_sites.py), with the tensors of its encoder
-   and decoder cluster (`model_for`). The sites train (clients/site_client.py).
+1. ask: `configure_train` makes a request for every site that trains, with the tensors of its encoder and decoder cluster (`model_for`).
+   The sites train (clients/site_client.py).
 2. wait: `Phases.exchange` (strategies/rounds/phases.py) pulls the replies, until all have arrived, the deadline has passed, or the quorum
    cannot be reached.
 3. parse: `parse_update` takes each reply as it arrives; `parse_training` (strategies/checks/contents.py) refuses one that cannot be true.
-4. check: the layers judge the updates beside each other (layers/bounded_updates.py): they leave out those that no
-   honest site can have sent or that oppose the others, and scales down those that are a little too long.
+4. check: the run's layers look at all updates together (src/fedlingua/layers/bounded_updates.py): those that no honest site can have
+   sent, or that oppose the others, are left out, and those that are a little too long are scaled down.
 5. aggregate: `aggregate_updates` calls Flower's hook `aggregate_train`, and this calls `aggregate`. In every cluster it takes the mean of
    what the sites sent (strategies/aggregation/mean.py); a server optimizer steps towards it (strategies/methods/server_optimizer.py).
 6. store: the new state becomes the run's, and a checkpoint is written (strategies/rounds/loop.py). A round with too few good replies ends
