@@ -268,7 +268,9 @@ class SiteStrategy(Strategy):
                 "training needs goes into the config of configure_train, and the sites measure every round"
             )
         self.summary()
-        return Result(arrays=arrays_of(Rounds(self.run).run_all(grid, opened(initial_arrays), num_rounds)))
+        self.run.initial = opened(initial_arrays)
+        del initial_arrays
+        return Result(arrays=arrays_of(Rounds(self.run).run_all(grid, num_rounds)))
 
     # --- Records -----------------------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,6 @@ from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Joined, join
 from fedlingua.exchange.replies import RoundSkippedError
 from fedlingua.exchange.state import RESERVED, State
-from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.runs.checkpoints import Checkpoint
 from fedlingua.runs.progress import Progress, last_phase_rounds
 from strategies.rounds.flower_records import checked_state
@@ -36,31 +35,34 @@ class Rounds:
         self._seconds: list[float] = []
         """Seconds of this attempt's rounds."""
 
-    def run_all(self, grid: Grid, initial: NamedTensors, num_rounds: int) -> State:
+    @property
+    def progress(self) -> Progress:
+        return self.run.progress
+
+    def run_all(self, grid: Grid, num_rounds: int) -> State:
         """Run all rounds, or the remaining ones of a resumed run; choose the best, deliver it, and score it once."""
-        run = self.run
+        run, settings = self.run, self.settings
         run.update_files.clear()  # left by a killed server
-        run.initial = initial
         run.layers.begin(run, grid)
-        self.run.state = self.strategy.init(initial)
-        if self.settings.strategy:
-            self.run.state = checked_state(f"{type(self.strategy).__name__}.init", self.run.state, self.run.state)
-        self.run.state = replace(self.run.state, round=-1)
-        run.initial = initial = {}  # a full model takes too much memory to hold it twice
-        if self.settings.resume:
+        state = self.strategy.init(run.initial)
+        if settings.strategy:
+            state = checked_state(f"{type(self.strategy).__name__}.init", state, state)
+        run.state = replace(state, round=-1)
+        run.initial = {}  # a full model takes too much memory to hold it twice
+        if settings.resume:
             self._resume()
-        if self.settings.start_from and self.run.progress.round < 0:
-            tensors, notes = start_from(self.settings, self.folder, self.run.tensor_set, self.run.clusters)
-            self.run.state = replace(self.run.state, tensors=tensors)
+        if settings.start_from and run.progress.round < 0:
+            tensors, notes = start_from(settings, self.folder, run.tensor_set, run.clusters)
+            run.state = replace(run.state, tensors=tensors)
             for note in notes:
                 self.note(note)
         # Patience ends a run at a measured round only, since nobody knows whether another one was better.
-        while self.run.progress.round < num_rounds and not (
-            self.run.is_measured(self.run.progress.round) and self.run.progress.is_stale(*self.run.patience)
+        while run.progress.round < num_rounds and not (
+            run.is_measured(run.progress.round) and run.progress.is_stale(*run.patience)
         ):
-            self._run_round(grid, self.run.progress.round + 1, num_rounds)
-        if self.run.progress.round < num_rounds:
-            self.note(f"stopped after round {self.run.progress.round}: no better dev loss in {self.settings.patience} rounds")
+            self._run_round(grid, run.progress.round + 1, num_rounds)
+        if run.progress.round < num_rounds:
+            self.note(f"stopped after round {run.progress.round}: no better dev loss in {settings.patience} rounds")
         self._finish(grid, num_rounds)
         return run.state
 
@@ -73,17 +75,17 @@ class Rounds:
         except RoundSkippedError as skipped:
             back_to = number - 1 if skipped.back_to is None else skipped.back_to
             for undone in range(back_to + 1, number + 1):
-                self.run.progress.forget(undone)
-                self.run.progress.dev_losses.pop(undone, None)
+                self.progress.forget(undone)
+                self.progress.dev_losses.pop(undone, None)
             if skipped.back_to is not None:
                 state = self._joined(self.folder.checkpoints.load(back_to))
             self.note(
                 f"{skipped}; its tensors stay as they were {'before' if skipped.back_to is None else f'after round {back_to}'}"
             )
-            if self.run.progress.pending is not None and self.run.is_measured_now(number):
+            if self.progress.pending is not None and self.run.is_measured_now(number):
                 with suppress(RoundSkippedError):  # measures an earlier round, which has the same tensors
                     self.strategy.evaluate(state, number, grid)
-                self.run.progress.pending = None
+                self.progress.pending = None
         finally:
             self.run.starts = {site: self.run.starts.get(site, self.run.sent) for site in self.phases.busy}
             self.run.sent = State({})
@@ -93,31 +95,31 @@ class Rounds:
     def _store(self, state: State, num_rounds: int, seconds: float) -> None:
         """Make a state the run's, record the round, and write a checkpoint."""
         self.run.state, number = state, state.round
-        record, earlier_best = self.phases.record, self.run.progress.best_round
-        self.run.progress.round = number
-        dev_loss = self.run.progress.loss(number, self.settings.best_by)
+        record, earlier_best = self.phases.record, self.progress.best_round
+        self.progress.round = number
+        dev_loss = self.progress.loss(number, self.settings.best_by)
         line = {"round": number, "attempt": self.run.attempt, "seconds": round(seconds, 3), "dev_loss": dev_loss}
         self.folder.add_round({**line, **record.line()})
         if number == 0 and self.settings.backbone_weights == "published":
-            measured = self.run.progress.dev_losses.get(0, {}).items()
+            measured = self.progress.dev_losses.get(0, {}).items()
             losses = {site: sums["nll_sum"] / sums["num_tokens"] for site, sums in measured}
             self.folder.warn(near_chance(losses, self.run.registry.vocabulary))
         if number > 0:
-            self.run.progress.traffic += record.traffic
-            self.run.progress.savings += record.savings
+            self.progress.traffic += record.traffic
+            self.progress.savings += record.savings
             stored = {0, number, *self.folder.checkpoints.rounds()}
-            self.run.progress.choose_best(self.settings.best_by, {past for past in stored if self.run.is_at_sites(past)})
-            if self.run.progress.outvoted:
-                best = self.run.progress.best_round
-                self.note(f"the best round is {best}: site {self.run.progress.outvoted} alone would have another")
-        self.run.progress.earlier_stages = self.run.last_stages
-        values = {"progress": self.run.progress.values(), "strategy": dict(state.values)}
+            self.progress.choose_best(self.settings.best_by, {past for past in stored if self.run.is_at_sites(past)})
+            if self.progress.outvoted:
+                best = self.progress.best_round
+                self.note(f"the best round is {best}: site {self.progress.outvoted} alone would have another")
+        self.progress.earlier_stages = self.run.last_stages
+        values = {"progress": self.progress.values(), "strategy": dict(state.values)}
         self.folder.checkpoints.save(number, state.tensors, {**state.memory, **state.of_layers}, values)
         # Keep the round before and its best, in case this checkpoint is damaged later, and the pending round, which may be the best.
-        pending = self.run.progress.pending or 0
-        self.folder.checkpoints.prune({number, number - 1, self.run.progress.best_round, earlier_best, pending})
+        pending = self.progress.pending or 0
+        self.folder.checkpoints.prune({number, number - 1, self.progress.best_round, earlier_best, pending})
         self.run.last_stages = self.run.stages_asked_for()
-        self.folder.update(rounds=number, best_round=self.run.progress.best_round)
+        self.folder.update(rounds=number, best_round=self.progress.best_round)
         up, down = map(sum, zip(*record.traffic, strict=True)) if record.traffic else (0, 0)
         about = {"dev_loss": dev_loss, "seconds": line["seconds"], "uplink_bytes": up, "downlink_bytes": down}
         about["last_phase_s"] = round(self._last_phase_s(seconds), 3)
@@ -146,8 +148,8 @@ class Rounds:
             self.note(f"resumed after round {newest.number}, attempt {self.run.attempt}")
         (self.folder.directory / "scores.json").unlink(missing_ok=True)  # of a run that now has other rounds
         self.run.last_stages = self.run.stages_asked_for()
-        self.folder.cut_rounds(self.run.progress.round)
-        self.folder.update(rounds=max(0, self.run.progress.round), best_round=self.run.progress.best_round)
+        self.folder.cut_rounds(self.progress.round)
+        self.folder.update(rounds=max(0, self.progress.round), best_round=self.progress.best_round)
 
     def _joined(self, checkpoint: Checkpoint) -> State:
         """Return the state that a checkpoint holds, its tensors end to end."""
@@ -180,8 +182,8 @@ class Rounds:
 
     def _finish(self, grid: Grid, num_rounds: int) -> None:
         """Deliver the best round's tensors and collect the scores."""
-        state, last = self.run.state, self.run.progress.round
-        one, sites = self.run.progress.best_round, self.run.registry.expected
+        state, last = self.run.state, self.progress.round
+        one, sites = self.progress.best_round, self.run.registry.expected
         best = {site: one if self.strategy.one_best_round else self.run.best_up_to(site, last) for site in sites}
         self.phases.begin_round(num_rounds, num_rounds)
         if self.strategy.travels and one > 0:
