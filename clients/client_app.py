@@ -21,6 +21,7 @@ from clients.node import Node, trainable_of
 from fedlingua.backbones.knowledge import unknown_characters
 from fedlingua.common.errors import ConfigError, ExchangeError
 from fedlingua.common.languages import Direction
+from fedlingua.common.loading import uncollected
 from fedlingua.corpora.damage import doubts_about
 from fedlingua.corpora.overlap import check_hashes, digests_of, key_check, left_out, load_without_leaks, save_leaks, without_leaks
 from fedlingua.corpora.split import SPLITS
@@ -68,7 +69,8 @@ def describe(message: Message, node: Node) -> RecordDict:
     """Describe this node: its sites, their directions and text sizes, and hashes of its backbone and code."""
     from fedlingua.common.devices import computed_in
 
-    client_class(node.settings)  # raises if the class is missing, before anything is loaded
+    with uncollected():
+        client_class(node.settings)  # raises if the class is missing, before anything is loaded
     computed_in(node.settings.precision, node.settings.device, _log.warning)
     records, directions = RecordDict(), list[Direction]()
     sentences: dict[tuple[str, bool], list[str]] = {}

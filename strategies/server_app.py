@@ -16,6 +16,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedlingua.backbones.knowledge import doubts
 from fedlingua.clustering.clusters import Clusters
 from fedlingua.common.errors import ConfigError, FedlinguaError, RunError, without_words
+from fedlingua.common.loading import uncollected
 from fedlingua.corpora.sites import Federation, read_federation
 from fedlingua.corpora.texts import list_failures
 from fedlingua.evaluation.scores import below_base
@@ -79,10 +80,11 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     grid = CountedGrid(grid, registry.traffic)
     registry.ask(grid, settings.deadline_of("join"))
     folder.event("note", text="loading the backbone")
-    from fedlingua.exchange.trainable import build_trainable
-    from strategies.methods.gradient_clusters import clusters_by_gradients
+    with uncollected():
+        from fedlingua.exchange.trainable import build_trainable
+        from strategies.methods.gradient_clusters import clusters_by_gradients
 
-    trainable = build_trainable(settings, computes=False)
+        trainable = build_trainable(settings, computes=False)
     folder.event("note", text=f"backbone {trainable.backbone.name}, backbone fingerprint {trainable.backbone.fingerprint[:16]}")
     trainable.backbone.codec.check([site.direction for site in federation.sites])
     directions = dict.fromkeys(federation.rules.directions)

@@ -211,6 +211,7 @@ class Engine:
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         environment = {**processes.flower_environment(self.home), MARK: self._mark, "RAY_USAGE_STATS_ENABLED": "0"}
         environment.setdefault(RAY_LIMIT, RAY_LIMIT_S)
+        environment.setdefault("RAY_prestart_worker_first_driver", "0")  # Flower starts its own
         for key in ("RAY_ADDRESS", "RAY_REDIS_ADDRESS"):
             environment.pop(key, None)
         if self.profile.ray_address:
