@@ -68,20 +68,21 @@ def suite(
     result = _result_folder(wanted, to)
     check_folder_to_write(runs, "--runs")
     planned = plan(wanted, runs.resolve())
+    where = f"runs and report in {runs}, table in {result}"
     place, started = ready_profile(profile, ray_address, jobs), time.monotonic()
     # What draws pages is slow to import, and is not needed for reporting a mistake or for completion.
     from fedlingua_lab.pages.suite_page import write_suite_report
     from fedlingua_lab.suites.result import write_result
 
     with RunFolder(runs.resolve()).held("another suite is running there; wait for its end, or give another folder with --runs"):
-        say(f"{wanted.title}: {len(planned)} runs in {runs}")
+        say(f"{wanted.title}: {len(planned)} runs; {where}")
         for precision, device in {(run.settings.precision, run.settings.device) for run in planned}:
             computed_in(precision, device, console().print)
         carry_out(planned, jobs, nodes, place)
         write_result(result, wanted, planned, time.monotonic() - started)
     page = write_suite_report(result, runs.resolve() / wanted.name)
     answer = {**_shown(result), "report": page}
-    say(f"report: {page}")
+    say(f"report: {page}\n{where}")
     if failed := [run.title for run in planned if standing(run) != "completed"]:
         raise RunError(f"{len(failed)} of {len(planned)} runs failed: {'; '.join(failed)}; the same command retries them")
     if result.is_relative_to(RESULTS):  # it will be committed, so it is verified by the rules for committed results

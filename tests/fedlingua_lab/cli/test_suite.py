@@ -191,6 +191,14 @@ def test_the_command_writes_the_result_and_prints_its_table(file: Path, recordin
     assert "25.00 ± 0.00*" in printed
 
 
+def test_a_suite_says_at_its_start_and_at_its_end_what_lies_in_which_folder(file: Path, recording: type, tmp_path: Path) -> None:
+    lines = carried_out(file, to=tmp_path / "result")[1].splitlines()
+    said = [
+        number for number, line in enumerate(lines) if line.endswith(f"in {tmp_path / 'runs'}, table in {tmp_path / 'result'}")
+    ]
+    assert said == [0, len(lines) - 1]
+
+
 def test_the_command_ends_with_an_error_that_names_failed_runs_after_writing_the_result(
     file: Path, recording: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
