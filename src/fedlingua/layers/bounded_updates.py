@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from fedlingua.backbones.parts import PARTS, Part
-from fedlingua.exchange.joined import Numbers, flat_parts
+from fedlingua.exchange.joined import Joined, Numbers, cuts, flat_parts
+from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.replies import Failure
 from fedlingua.exchange.updates import Update, scaled
 from fedlingua.layers.agreement import LEAST, MOST_OPPOSED, against, agreements
 from fedlingua.layers.codes import stretch
-from fedlingua.layers.layer import Layer, Server, Training
+from fedlingua.layers.layer import Layer, Outgoing, Server, Site, Training
 from fedlingua.layers.outliers import Distance, Verdict, highest_rate_before, judge, learning_rates, out_of_reach
 
 
@@ -78,9 +79,28 @@ class JudgedUpdates(Layer):
 
 
 class NormClip(Layer):
-    """Norm clipping (`aggregation = "norm-clip"`), Sun et al. 2019: no update is longer than a bound."""
+    """Norm clipping (`aggregation = "norm-clip"`), Sun et al. 2019: no update is longer than a bound.
+
+    Where the server sees no single update, each site shortens its own.
+    """
+
+    def update(self, site: Site, task: Task, going: Outgoing) -> Outgoing:
+        """What is no finite number counts as unchanged, as it does under masks: an error would tell of this one site."""
+        if not self.settings.clips_at_sites:
+            return going
+        chosen = site.trainable.tensor_set
+        new, start = flat_parts(going.update, chosen), flat_parts(going.start, chosen)
+        moved = (
+            np.nan_to_num(new[part][cut] - start[part][cut], posinf=0, neginf=0) for part in new for cut in cuts(len(new[part]))
+        )
+        norm = math.sqrt(sum(float(np.square(each, dtype=np.float64).sum()) for each in moved))
+        factor = norm_clip({site.site: norm}, self.settings.clip_update_norm).get(site.site, 1.0)
+        update = scaled(Update(site.site, Joined(new, chosen), 1), start, np.full(len(chosen.specs), factor))
+        return replace(going, update=update.tensors)
 
     def replies(self, number: int, trained: dict[str, Training]) -> dict[str, Training]:
+        if self.settings.clips_at_sites:
+            return trained
         factors = norm_clip({site: training.change.norm for site, training in trained.items()}, self.settings.clip_update_norm)
         whole = np.ones(len(self.run.tensor_set.specs))
         return trained | {site: shortened(self.run, trained[site], factor * whole) for site, factor in factors.items()}

@@ -319,7 +319,7 @@ class SecureSite:
         """Return the attempt's roster; raise ExchangeError if there is none, or if it has no keys for a sum."""
         file = self.folder / f"roster-{self.task.attempt}.json"
         if not file.is_file():
-            raise ExchangeError(f"asked about a secure sum, but no roster incoming before in attempt {self.task.attempt}")
+            raise ExchangeError(f"asked about a secure sum, but no roster came before in attempt {self.task.attempt}")
         record = json.loads(file.read_text(encoding="utf-8"))
         roster = Roster.of({**record, **{key: bytes.fromhex(record[key]) for key in ("channels", "keys")}})
         if not 1 <= number <= roster.num_sums:

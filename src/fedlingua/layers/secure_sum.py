@@ -15,10 +15,10 @@ over all sites. So are, under `privacy.scores = "sum"`, those of dev losses and 
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import compress
+from itertools import compress, islice
 from typing import Any, cast
 
 import numpy as np
@@ -41,6 +41,7 @@ from fedlingua.exchange.state import State
 from fedlingua.exchange.tensors import NamedTensors, TensorSet
 from fedlingua.layers.agreed_selection import left_out_next
 from fedlingua.layers.bounded_updates import averaged_clusters
+from fedlingua.layers.drawn_sites import draws
 from fedlingua.layers.layer import Incoming, Layer, Outgoing, Server, Site, Training
 from fedlingua.layers.outliers import learning_rates
 from fedlingua.layers.secure_site import SecureSite
@@ -106,6 +107,8 @@ class SecureSums(Layer):
         """Site -> part -> what gives its masked numbers."""
         self._common: dict[int, str] = {}
         """Number of a sum -> what all sites are asked on, which its masks are bound to."""
+        self._without: dict[int, list[str]] = {}
+        """Number of a sum -> the sites whose masks are not in it."""
         self._exchange_keys(grid)
 
     def _exchange_keys(self, grid: Grid) -> None:
@@ -123,10 +126,23 @@ class SecureSums(Layer):
                 self.roster.check_weights(sites, self.settings.sampling_temperature)
         except ExchangeError as error:
             raise RunError(str(error)) from error
+        self._check_draws()
         length = SEALED_BYTES * len(names) * count
         records = {protocol.SECURE: ConfigRecord(self.roster.record())}
         self._sealed = ask(protocol.SHARES, partial(_sealed, length), need, lambda _: 4096 + 2 * length, lambda _: records)
         self.run.note(_in_words(self.roster))
+
+    def _check_draws(self) -> None:
+        """Raise RunError unless the drawn sites of every round make a sum that they can open."""
+        sites, least = len(self.roster.names), max(self.roster.threshold, self.settings.privacy_min_cluster)
+        number = self.settings.sites_drawn(sites)
+        here = f"privacy.sum = 'secure', and sites-per-round = {self.settings.sites_per_round:g} draws {number} of {sites} sites"
+        if number < least:
+            raise RunError(f"{here}, but {least} have to open a sum that they are in; give {least} or more, or 0 for all")
+        each_round = draws(self.roster.names, self.run.clusters, number, self.settings.seed)
+        for round_number, drawn in enumerate(islice(each_round, self.settings.rounds if number < sites else 0), 1):
+            if why := self._too_small(drawn):
+                raise RunError(f"{here}: in round {round_number} {why}; give more, 0 for all, or method = 'adapter-fed'")
 
     def requests(self, messages: dict[str, Message]) -> None:
         """Say what all sites have received, and how numbers are scaled; ask only the same sites again if a sum was opened before."""
@@ -151,7 +167,8 @@ class SecureSums(Layer):
             str(part): {cluster: digest_of(self._numbers_of(state, part, cluster)) for cluster in clusters}
             for part, clusters in (self._summed if number else {}).items()
         }
-        without = sorted(self.run.phases.left_out)
+        here = self.run.phases.wanted("train" if which == training_sum(number) else "evaluate")
+        self._without[which] = without = sorted({*self.roster.names}.difference(here))
         self._common[which] = common_to_all(models, measure, number, without)
         return {MODELS: json.dumps(models), **({WITHOUT: without} if without else {})}
 
@@ -283,6 +300,7 @@ class SecureSums(Layer):
     def evaluations(self, number: int, of: int, losses: dict[str, Sums]) -> dict[str, Sums]:
         if not self.settings.sums_scores:
             return losses
+        self.run.phases.training_sites = self.run.registry.expected  # all of them are in this sum, and open it
         try:
             return self._measured_together(
                 of, list(losses), self._open(dev_loss_sum(number), number, list(losses), DEV_LOSS).counters
@@ -394,7 +412,7 @@ class SecureSums(Layer):
         """
         secrets, against = dict[str, bytes](), dict[str, set[str]]()
         good, short = dict[str, dict[str, bytes]](), dict[str, str]()
-        for owner in (name for name in self.roster.names if name not in self.run.phases.left_out):
+        for owner in (name for name in self.roster.names if name not in self._without[number]):
             good[owner] = self._good_shares(number, owner, shares, owner not in survivors)
             for holder in shares.keys() - good[owner].keys():
                 against.setdefault(holder, set()).add(owner)
@@ -484,15 +502,20 @@ class SecureSums(Layer):
     def _check_enough(self, number: int, survivors: Sequence[str]) -> None:
         """Skip a round with too few sites, or too few in a cluster, before its sum is opened."""
         self._check_threshold(training_sum(number), survivors)
+        if why := self._too_small(survivors):
+            self._fail(f"round {number}: {why}")
+
+    def _too_small(self, survivors: Collection[str]) -> str:
+        """Return why a cluster's sum over these sites would tell too much of one; "" if none would."""
         for part, cluster, sites in averaged_clusters(self.run):
             left, least = [site for site in sites if site in survivors], self.settings.privacy_min_cluster
             if 0 < len(left) < least:
-                are_left = f"{len(left)} sites of the {part} cluster {cluster} are left"
-                self._fail(f"round {number}: {are_left}, and privacy.min-cluster = {least}")
+                return f"{len(left)} sites of the {part} cluster {cluster} are left, and privacy.min-cluster = {least}"
             try:
                 self.roster.check_weights(left, self.settings.sampling_temperature)
             except ExchangeError as error:
-                self._fail(f"round {number}: {error}")
+                return str(error)
+        return ""
 
     def _check_threshold(self, number: int, survivors: Sequence[str]) -> None:
         if len(survivors) < (least := max(self.roster.threshold, self.settings.privacy_min_cluster)):
@@ -561,6 +584,8 @@ class SecureSums(Layer):
     def _most_exponent(self, number: int) -> int:
         steps = max(most_steps(self.settings, self.run.registry.about[site]) for site in self.roster.names)
         reach = float(learning_rates(self.settings, number, steps).sum())
+        if self.settings.clips_at_sites:
+            reach = min(reach, self.settings.clip_update_norm)
         return max(-MOST_EXPONENT, min(MOST_EXPONENT, math.ceil(math.log2(reach)))) if reach > 0 else 0
 
     # --- Known to both sides -----------------------------------------------------------------------------------------------------

@@ -22,7 +22,11 @@ from fedlingua.privacy.secrets import Secrets, agreed, derived
 MODELS = "models"
 """Key of a request for a part of a sum: part -> cluster -> the hash of the tensors that its sites have received, as JSON."""
 WITHOUT = "without"
-"""Key of such a request: the sites of the roster that the sum is without, because they have given no usable shares of their secrets."""
+"""Key of such a request: the sites of the roster that the sum is without, because they are not drawn, or gave no usable shares.
+
+A server may so leave out whom it likes, but no sum is over fewer sites than open one, and a round is opened over one list of sites, in
+whatever attempt: sums over a list and over the same without one site are of different rounds, so of different updates. Fewer drawn
+sites are refused, since those that are not in a sum would have to open it, and these do not know of which tensors the losses in it are."""
 
 
 def common_to_all(

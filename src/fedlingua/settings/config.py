@@ -111,6 +111,11 @@ class Settings(Sections):
         return self.dp_epsilon > 0 and self.how.trains and self.how.travels
 
     @property
+    def clips_at_sites(self) -> bool:
+        """Whether every site shortens its own update, since the server sees none."""
+        return self.sums_securely and self.aggregation == "norm-clip" and self.clip_update_norm > 0
+
+    @property
     def shares_noise(self) -> bool:
         """Whether a site adds only a share of the noise, which a secure sum has as a whole."""
         return self.trains_privately and self.dp_noise == "shares"

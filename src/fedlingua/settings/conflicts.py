@@ -132,8 +132,9 @@ def _of_clusters(settings: Settings) -> Iterator[str]:
 
 NOT_SUMMED: Exclusions = {
     "aggregation": (
-        lambda s: s.aggregation not in ("fed-mean", "fed-avg"),
-        "weighs or compares single updates; give 'fed-mean' or 'fed-avg'",
+        lambda s: s.aggregation not in ("fed-mean", "fed-avg") and not s.clips_at_sites,
+        "weighs or compares single updates; give 'fed-mean', 'fed-avg', or 'norm-clip' with robust.clip-norm above 0, which is a length "
+        "to which every site shortens its own update, not the median of all",
     ),
     "send.rule": (
         lambda s: s.rule not in AGREED,
@@ -146,7 +147,6 @@ NOT_SUMMED: Exclusions = {
     "send.code": (lambda s: s.code_up.method != "none", "codes numbers that masks have to cover; give 'none' or 'auto'"),
     "strategy": (lambda s: bool(s.strategy), "is handed single updates; leave it empty"),
     "optimizer": (lambda s: s.optimizer == "sgd", "bounds no update, by which numbers are scaled; give adam or adamw"),
-    "sites-per-round": (lambda s: s.sites_per_round > 0, "leaves out sites whose masks the others' cancel; give 0"),
     "metrics": (
         lambda s: s.sums_scores and bool(s.more_metrics),
         "are not summed under masks; give 'bleu, chrf', or privacy.scores = 'sites'",

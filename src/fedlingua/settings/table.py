@@ -273,7 +273,8 @@ class Aggregation:
     sentences (fed-avg, eq. 2), more the lower its training loss (by-loss, Dimitriadis et al. 2021), or the same
     with updates cut to one length (norm-clip)."""
     clip_update_norm: float = option(0.0, key="robust.clip-norm", least=0, when=aggregates("norm-clip"))
-    """Scale longer updates down to this L2 norm before averaging; 0: to the round's median."""
+    """Scale longer updates down to this L2 norm before averaging; 0: to the round's median. Under secure sums each site
+    does so, which needs a number above 0."""
     max_site_share: float = option(
         0.5,
         key="robust.max-share",

@@ -96,7 +96,7 @@ WAYS = {
     "controllers": {"tensor-set": "controllers", "learning-rate": 0.001},
     "pull": {"pull": 0.1},
     "gradients": {"method": "adapter-gradients", "signature.adapter": "encoder.0.self_attn"},
-    "stock": {"method": "adapter-fed", "strategy": "flwr.serverapp.strategy:FedAdam"},
+    "stock": {"method": "adapter-fed", "strategy": "flwr.serverapp.strategy:FedAdam", "send.code": "4bit"},
 }
 
 
