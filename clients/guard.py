@@ -4,6 +4,7 @@ Replies are stored, so that a server cannot average noise away, ask about many m
 """
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -32,6 +33,7 @@ from fedlingua.consent.site_file import SiteFile
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText
+from fedlingua.evaluation.sums import Scores
 from fedlingua.exchange import protocol
 from fedlingua.exchange.held import identity
 from fedlingua.exchange.protocol import Task
@@ -40,6 +42,7 @@ from fedlingua.privacy.roster import SCORES, dev_loss_sum, training_sum
 from fedlingua.settings.checks import for_round
 from fedlingua.settings.config import Settings
 
+_log = logging.getLogger("fedlingua.client")
 NODE = "-node"
 """Stands for the site's name in messages about no single site; site names begin with a letter or a digit."""
 BOUND = "-bound"
@@ -130,6 +133,8 @@ class Guard:
             asked = task.with_config(records.get(protocol.CONFIG, ConfigRecord()))
             self._check_pull(asked.proximal_mu)
             self._check_round(asked.by_round)
+        if kind == protocol.EVALUATE and protocol.THRESHOLD in records and not self.asked.learns_threshold:
+            raise ExchangeError("asked for the slope of a threshold, but the run learns none")
         if kind == protocol.UNMASK:  # a round may open two sums, and the run's end another
             number = records.get(protocol.SECURE, ConfigRecord()).get("sum")
             known = number in (SCORES, training_sum(task.round), dev_loss_sum(task.round))
@@ -244,6 +249,13 @@ class Guard:
         """
         if self.settings.how.travels and not self.settings.trains_privately:
             self.file.limits.check_update(step_sizes())
+
+    def without_choice(self, site: str, finished: Mapping[str, Scores]) -> Mapping[str, Scores]:
+        """Return a site's scores as they leave it: no noise covers its choice, so under `dp.epsilon` without what tells of it."""
+        if self.asked.chooses and not self.settings.chooses:
+            _log.info("site %s keeps what it was sent: this site's file forbids choosing ([limits] keep-choose)", site)
+        private = self.settings.trains_privately
+        return {name: scores.of_federation() for name, scores in finished.items()} if private else finished
 
 
 class StoredReplies:

@@ -6,8 +6,7 @@ pseudo-site with the text of all. A deployed node has its own site file (`site-f
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from random import Random, SystemRandom
 from secrets import token_hex
@@ -26,26 +25,19 @@ from fedlingua.consent.site_file import SITE_FILE, SiteFile, read_site_file
 from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.simulated import OVERLAP_KEY, all_texts, federation_of, pooled_texts, texts_by_site, texts_without_leaks
 from fedlingua.corpora.sites import POOLED
-from fedlingua.corpora.texts import SiteText, read_text
+from fedlingua.corpora.texts import SiteText, check_documents, read_text
+from fedlingua.exchange.protocol import Task
+from fedlingua.layers.layer import Consent
+from fedlingua.layers.secure_site import Trust
 from fedlingua.runs.folder import RunFolder, run_directory
 from fedlingua.settings.config import Settings
 
 if TYPE_CHECKING:
     from fedlingua.exchange.trainable import Trainable
-    from fedlingua.layers.secure_site import Trust
 
 _log = logging.getLogger("fedlingua.client")
 _READ: dict[str, tuple[Any, Mapping[str, SiteText]]] = {}
 """Deployed site -> its text, which a process reads once as long as its files do not change, and from what it was read."""
-
-
-@dataclass(frozen=True)
-class Consent:
-    """What a site permits. raw: Whether raw gradients may leave it. noise: Generator of its signatures' noise."""
-
-    raw: bool
-    noise: Random
-    ledger: Ledger
 
 
 def node_of(context: Context, settings: Settings) -> "Node":
@@ -76,13 +68,27 @@ def trainable_of(settings: Settings) -> "Trainable":
     return build_trainable(settings)
 
 
-class SimulatedNode:
-    """Partition p of n of a simulation. It hosts sites p, p+n, ... or the pooled site; their folders are inside the run folder.
+class AnyNode:
+    """What both kinds of node have. guard, trust: A deployed node's message checks, and the sites that it trusts in secure sums."""
 
-    guard, trust: A deployed node's message checks, and the sites that it trusts in secure sums.
-    """
+    settings: Settings
+    guard: Guard | None = None  # from a simulation nothing leaves the machine
+    trust: Trust | None = None
 
-    guard, trust = None, None  # nothing leaves the machine
+    def check_text(self, texts: Mapping[str, SiteText]) -> None:
+        """Raise ConfigError or ExchangeError if texts do not do for a reply."""
+        check_documents(texts, self.settings.dp_unit)
+        if self.guard:
+            self.guard.check_text(texts)
+
+    def check_update(self, client: Any, task: Task) -> None:
+        """Raise ExchangeError if the site's limits forbid the update of a round."""
+        if self.guard:
+            self.guard.check_update(partial(client.step_sizes, task.round))
+
+
+class SimulatedNode(AnyNode):
+    """Partition p of n of a simulation. It hosts sites p, p+n, ... or the pooled site; their folders are inside the run folder."""
 
     @property
     def least_sites(self) -> int:
@@ -145,12 +151,14 @@ class SimulatedNode:
         return self.directory(site, run) / "signatures"
 
 
-class DeployedNode:
+class DeployedNode(AnyNode):
     """A node that hosts the sites of a site file. Only the node reads their text, following the text rules in the message."""
 
     def __init__(self, settings: Settings, file: SiteFile) -> None:
         self._file, self.settings, self.base_results = file, file.here(settings), file.state / "base-results"
         self.guard = Guard(file, settings, self.settings)
+        asks = file.limits.settings == "approved"
+        self.trust = None if file.insecure else Trust(file.key, approved(file.approvals) if asks else None)
 
     @property
     def names(self) -> list[str]:
@@ -184,13 +192,6 @@ class DeployedNode:
         least = self._file.limits.min_cluster
         # A sum of fewer sites would have less than the whole noise.
         return max(least, self.settings.privacy_min_cluster) if self.settings.shares_noise else least
-
-    @property
-    def trust(self) -> "Trust | None":
-        from fedlingua.layers.secure_site import Trust
-
-        asks = self._file.limits.settings == "approved"
-        return None if self._file.insecure else Trust(self._file.key, approved(self._file.approvals) if asks else None)
 
     def seed(self, purpose: str) -> str:
         # With the size, as a larger draw under the same seed begins with the smaller one.

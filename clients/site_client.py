@@ -85,13 +85,10 @@ class SiteClient(NumPyClient):
         """Called after the last round with a line of progress, whether the line begins or ends a step, and the share that is done, 0-1."""
         self.state_files = RoundFiles(folder / "state")
         """What a client of one's own needs of one round in the next: load(task.own), save(..., (task.round, task.attempt))."""
-        self.trust: Any = None
-        """The sites that a deployed site trusts."""
-        self.least_sites = settings.privacy_min_cluster
-        """The fewest sites of whose sum it takes part in."""
+        self.node: Any = None
+        """The node that got the server's request (clients/node.py), if there is one."""
         self.ledger = Ledger(folder / "ledger.json")
         """The record of what the site's noised replies cost; a deployed site has one for all runs."""
-        self.clipped: NamedTensors = {}
         torch.set_num_threads(settings.threads)
 
     # --- A round ----------------------------------------------------------------------------------------------------

@@ -34,7 +34,6 @@ from strategies.checks.contents import MEASURES
 from strategies.methods.fed_mean import FedMean
 from strategies.methods.local_only import LocalOnly
 from strategies.methods.stock import Stock, maker
-from strategies.rounds.overlap import compare_sites
 from strategies.rounds.registration import Registry, register_sites, sites_json
 from strategies.run_log import LoggedFolder, log_report
 from strategies.strategy import Federated, SiteStrategy, check_first_round
@@ -82,7 +81,6 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     folder.event("note", text="loading the backbone")
     with uncollected():
         from fedlingua.exchange.trainable import build_trainable
-        from strategies.methods.gradient_clusters import clusters_by_gradients
 
         trainable = build_trainable(settings, computes=False)
     folder.event("note", text=f"backbone {trainable.backbone.name}, backbone fingerprint {trainable.backbone.fingerprint[:16]}")
@@ -91,11 +89,11 @@ def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     folder.warn(text for direction in directions for text in doubts(trainable.backbone, direction))
     registry.fingerprint, registry.vocabulary = trainable.fingerprint, trainable.model.config.vocab_size
     register_sites(grid, registry, settings.quorum, settings.deadline_of("join"), folder)
-    compare_sites(grid, settings, registry, folder)
-    clusters = planned or clusters_by_gradients(grid, settings, registry, trainable, folder)
-    strategy = make_strategy(Federated(settings, registry, clusters, trainable.tensor_set, folder))
-    _describe(folder, settings, trainable, registry, clusters, strategy)
-    folder.warn(alone_words(settings, clusters, trainable.tensor_set).values())
+    federated = Federated(settings, registry, planned or {}, trainable.tensor_set, folder)
+    federated.layers.join(federated, grid, trainable)
+    strategy = make_strategy(federated)
+    _describe(folder, settings, trainable, registry, strategy.clusters, strategy)
+    folder.warn(alone_words(settings, strategy.clusters, trainable.tensor_set).values())
     rounds = settings.rounds if settings.how.trains else 0
     strategy.start(grid, to_record(trainable.sent_first), rounds)
     scores = scores_json(strategy)

@@ -32,7 +32,6 @@ from fedlingua.exchange.replies import Reply
 from fedlingua.exchange.state import State
 from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.layers.layer import Training
-from fedlingua.layers.selection import DEVIATIONS
 from fedlingua.selection.learned_threshold import SecondFilter, Theta, ThresholdModel
 from fedlingua.selection.meta_gradient import bounded, bytes_slope, mean_over_sites
 from fedlingua.selection.second_filter import SIZE
@@ -150,7 +149,9 @@ class MetaSend(FedMean):
         for part, _, weights in shares_of(updates, self.clusters, weights_of(self.settings)):
             for site, weight in weights.items():
                 shares[site][part] = weight
-        deviations = {reply.site: reply.parsed.more[DEVIATIONS] for reply in replies if DEVIATIONS in reply.parsed.more}
+        deviations = {
+            reply.site: reply.parsed.more[protocol.DEVIATIONS] for reply in replies if protocol.DEVIATIONS in reply.parsed.more
+        }
         self.meta = replace(meta, deviations=deviations, shares=shares)
         theta, model = meta.theta, meta.model
         figures = {"theta": theta.value, "mu": theta.mu, "scale": model.scale, "tau": model.tau}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -17,6 +18,7 @@ from fedlingua.exchange.replies import Reply
 from fedlingua.exchange.state import State
 from fedlingua.exchange.tensors import NamedTensors, TensorSet
 from fedlingua.exchange.updates import UpdateFiles
+from fedlingua.layers.layer import Layers
 from fedlingua.layers.order import layers_of
 from fedlingua.runs.folder import RunFolder
 from fedlingua.runs.progress import Progress
@@ -36,15 +38,32 @@ PHASES: dict[str, Phase] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class Federated:
-    """What a strategy needs to know about its run."""
+    """What a strategy needs to know about its run. Its layers have it before, and may give it other clusters."""
 
     settings: Settings
     registry: Registry
     clusters: Clusters
     tensor_set: TensorSet
     folder: RunFolder
+
+    @cached_property
+    def layers(self) -> Layers:
+        return layers_of(self.settings)
+
+    def ask_all(
+        self,
+        grid: Grid,
+        message_type: str,
+        parse: Callable[[str, Message], T],
+        need: str,
+        most_bytes: Callable[[str], int],
+        records: Callable[[str], Mapping[str, ArrayRecord | ConfigRecord]] = lambda site: {},
+    ) -> dict[str, T]:
+        """Ask all sites before the first round, as `ask_every_site` does."""
+        about = grid, self.settings, self.registry, self.folder
+        return ask_every_site(*about, message_type, parse, need, most_bytes, records)
 
 
 class Method(Protocol):
@@ -89,7 +108,7 @@ class Run:
         self.tensor_set, self.folder, self.strategy = of.tensor_set, of.folder, strategy
         about = of.folder.read("run.json") or {}
         self.id, self.attempt = str(about.get("id", "")), int(about.get("attempt", 1))
-        self.layers = layers_of(of.settings)
+        self.layers, self.ask_all = of.layers, of.ask_all
         self.phases = Phases(of.settings, of.registry, of.folder, Progress(), self.layers)
         self.note: Callable[[str], None] = self.phases.note
         self.state = self.sent = self.carried = State({})
@@ -125,19 +144,6 @@ class Run:
         """Return the round in which a site began the training of its latest reply."""
         task, _ = self.phases.last_request[site]
         return task.round
-
-    def ask_all(
-        self,
-        grid: Grid,
-        message_type: str,
-        parse: Callable[[str, Message], T],
-        need: str,
-        most_bytes: Callable[[str], int],
-        records: Callable[[str], Mapping[str, ArrayRecord | ConfigRecord]] = lambda site: {},
-    ) -> dict[str, T]:
-        """Ask all sites before the first round, as `ask_every_site` does."""
-        about = grid, self.settings, self.registry, self.folder
-        return ask_every_site(*about, message_type, parse, need, most_bytes, records)
 
     def record_dev_losses(self, number: int, losses: Mapping[str, Sums]) -> None:
         """Record the sites' dev losses after a round."""

@@ -11,9 +11,9 @@ from fedlingua.corpora.overlap import LEAKS_FILE
 from fedlingua.desk.cli.site import make_overlap_key
 from fedlingua.exchange import protocol
 from fedlingua.exchange.records import message_bytes
+from fedlingua.layers.overlap import FILE
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.checks import settings_from
-from strategies.rounds.overlap import FILE
 from strategies.server_app import run_federation
 from tests.deployed_sites import ROOMY
 from tests.in_process import InProcessGrid, checkpoint_bytes, run

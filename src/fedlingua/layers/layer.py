@@ -8,6 +8,7 @@ back passes it upwards: a site's update goes through `update` from the first lay
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any, Protocol, TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -15,12 +16,15 @@ from flwr.serverapp import Grid
 
 from fedlingua.clustering.clusters import Clusters
 from fedlingua.consent.ledger import Ledger
+from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.totals import Totals
+from fedlingua.exchange import protocol
 from fedlingua.exchange.expected import Expected, Sums
 from fedlingua.exchange.joined import Joined, Numbers
 from fedlingua.exchange.measured_change import Change
 from fedlingua.exchange.protocol import Task
+from fedlingua.exchange.records import pack, to_record
 from fedlingua.exchange.round_files import RoundFiles
 from fedlingua.exchange.selected import Selection
 from fedlingua.exchange.state import State
@@ -28,6 +32,8 @@ from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet
 from fedlingua.exchange.updates import Update, UpdateFiles
 from fedlingua.runs.folder import RunFolder
 from fedlingua.settings.config import Phase, Settings
+
+Records = Mapping[str, ArrayRecord | ConfigRecord | MetricRecord]
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,15 @@ class Outgoing:
     dev: Mapping[str, Any] | None = None
     selection: Selection | None = None
     arrays: Mapping[str, Numbers] | None = None
-    records: Mapping[str, ArrayRecord | ConfigRecord | MetricRecord] = field(default_factory=dict)
+    records: Records = field(default_factory=dict)
+
+    def reply(self, chosen: TensorSet) -> Records:
+        """Return the records of the reply. chosen: The travelling tensor set."""
+        reply: dict[str, Any] = {} if self.sums is None else {protocol.METRICS: MetricRecord(dict(self.sums))}
+        reply[protocol.ARRAYS] = pack(self.update, chosen) if self.arrays is None else to_record(self.arrays)
+        if self.dev is not None:
+            reply[protocol.MEASURED] = MetricRecord(dict(self.dev))
+        return {**reply, **self.records}
 
 
 @dataclass
@@ -102,14 +116,30 @@ class Training:
 T = TypeVar("T")
 
 
-class Server(Protocol):
-    """What a layer sees of a run at the server; the strategy's `run` (strategies/rounds/run.py)."""
+class Joining(Protocol):
+    """What a layer sees of a run at the server before its strategy is made (`Federated` in strategies/rounds/run.py)."""
 
     settings: Settings
     clusters: Clusters
     tensor_set: TensorSet
     folder: RunFolder
     registry: Any
+
+    def ask_all(
+        self,
+        grid: Grid,
+        message_type: str,
+        parse: Callable[[str, Message], T],
+        need: str,
+        most_bytes: Callable[[str], int],
+        records: Callable[[str], Mapping[str, ArrayRecord | ConfigRecord]] = ...,
+    ) -> dict[str, T]:
+        """Ask all sites before the first round, and return what `parse` makes of their replies."""
+
+
+class Server(Joining, Protocol):
+    """What a layer sees of a run at the server; the strategy's `run` (strategies/rounds/run.py)."""
+
     phases: Any
     initial: NamedTensors
     """The tensors from which every site starts."""
@@ -133,17 +163,6 @@ class Server(Protocol):
     def update_phase(self) -> Phase:
         """The phase in which sites send their updates."""
 
-    def ask_all(
-        self,
-        grid: Grid,
-        message_type: str,
-        parse: Callable[[str, Message], T],
-        need: str,
-        most_bytes: Callable[[str], int],
-        records: Callable[[str], Mapping[str, ArrayRecord | ConfigRecord]] = ...,
-    ) -> dict[str, T]:
-        """Ask all sites before the first round, and return what `parse` makes of their replies."""
-
     def request(self, message_type: str, site: str, number: int, own_round: int) -> Message:
         """Make a request of round `number` without tensors. own_round: The round whose tensors to use of those that never leave."""
 
@@ -166,6 +185,42 @@ class Server(Protocol):
         """Return the tensors that a site's training started from, maybe in an earlier round."""
 
 
+@dataclass(frozen=True)
+class Consent:
+    """What a site permits. raw: Whether raw gradients may leave it. noise: Generator of its signatures' noise."""
+
+    raw: bool
+    noise: Random
+    ledger: Ledger
+
+
+class Node(Protocol):
+    """What a layer sees of a site's node, which tells what its members are (clients/node.py)."""
+
+    settings: Settings
+    guard: Any
+    trust: Any
+
+    def texts(self, site: str, rules: TextRules) -> Mapping[str, SiteText]: ...
+
+    def check_text(self, texts: Mapping[str, SiteText]) -> None: ...
+
+    def check_update(self, client: Any, task: Task) -> None: ...
+
+    def directory(self, site: str, run: str) -> Path: ...
+
+    def signatures(self, site: str, run: str) -> Path: ...
+
+    def consent(self, site: str, run: str) -> Consent: ...
+
+    def overlap_key(self) -> bytes: ...
+
+    def seed(self, purpose: str) -> str: ...
+
+    @property
+    def least_sites(self) -> int: ...
+
+
 class Site(Protocol):
     """What a layer sees of a site: its client (clients/site_client.py)."""
 
@@ -175,10 +230,8 @@ class Site(Protocol):
     folder: Path
     own_rounds: RoundFiles
     ledger: Ledger
-    trust: Any
-    """The sites that this site trusts; None: all."""
-    least_sites: int
-    """The fewest sites of whose sum it takes part in."""
+    node: Any
+    """The `Node` that got the request."""
 
     @property
     def texts(self) -> Mapping[str, SiteText]: ...
@@ -191,10 +244,15 @@ class Site(Protocol):
     def files(self) -> Mapping[str, RoundFiles]:
         """Name in `Layer.folders` -> files of the layer, one for each stage."""
 
+    def measured_examples(self) -> Sequence[Any]:
+        """Return the dev examples that it is measured on."""
+
     def own_tensors(self, stage: tuple[int, int]) -> Tensors:
         """Load the site's own tensors of a stage."""
 
 
+Answer = Callable[[Node, Task, RecordDict, Callable[[], Any]], Records]
+"""(node, task, request, what makes the site's client) -> the records of the reply besides its task."""
 Train = Callable[..., dict[str, Any]]
 """Trains the current model for a round and returns the sums of training; its keyword arguments are those of `train_locally`."""
 
@@ -217,6 +275,9 @@ class Layer:
         self.settings = settings
 
     # --- At the server ---------------------------------------------------------------------------------------------------------
+
+    def join(self, run: Joining, grid: Grid, trainable: Any) -> None:
+        """Ask the sites for what has to be known before the strategy is made; a resumed run asks for nothing again."""
 
     def begin(self, run: Server, grid: Grid) -> None:
         """Prepare for the rounds of `run`, before the first one of an attempt."""
@@ -282,6 +343,10 @@ class Layer:
 
     # --- At a site -------------------------------------------------------------------------------------------------------------
 
+    def texts(self, node: Node, task: Task, texts: Mapping[str, SiteText]) -> Mapping[str, SiteText]:
+        """Return those of a site's texts that the run uses, maybe without some pairs."""
+        return texts
+
     def training(
         self, site: Site, task: Task, received: NamedTensors, optimizer: dict[str, Numbers] | None, train: Train
     ) -> Train:
@@ -292,14 +357,11 @@ class Layer:
         """Return what the site sends of its update."""
         return going
 
-    def hide(
-        self, phase: Phase, site: Site, task: Task, asked: RecordDict, received: NamedTensors, result: Any
-    ) -> Mapping[str, Numbers] | None:
-        """Return what the site sends in place of its dev loss or its scores, if the server is to know no single site's.
-
-        result: Sums of the dev loss, or text -> scores.
-        """
-        return None
+    def measured(
+        self, phase: Phase, site: Site, task: Task, asked: RecordDict, received: NamedTensors, result: Any, reply: Records
+    ) -> Records:
+        """Return the records of the reply that evaluates or finishes. result: Sums of the dev loss, or text -> scores."""
+        return reply
 
 
 class Layers(Layer):
@@ -318,6 +380,10 @@ class Layers(Layer):
 
     def _up(self, hook: str) -> list[Any]:
         return self._down(hook)[::-1]
+
+    def join(self, run: Joining, grid: Grid, trainable: Any) -> None:
+        for layer in self.list:
+            layer.join(run, grid, trainable)
 
     def begin(self, run: Server, grid: Grid) -> None:
         for layer in self.list:
@@ -388,6 +454,11 @@ class Layers(Layer):
             after = state(number, before, after)
         return after
 
+    def texts(self, node: Node, task: Task, texts: Mapping[str, SiteText]) -> Mapping[str, SiteText]:
+        for used in self._down("texts"):
+            texts = used(node, task, texts)
+        return texts
+
     def training(
         self, site: Site, task: Task, received: NamedTensors, optimizer: dict[str, Numbers] | None, train: Train
     ) -> Train:
@@ -400,8 +471,9 @@ class Layers(Layer):
             going = update(site, task, going)
         return going
 
-    def hide(
-        self, phase: Phase, site: Site, task: Task, asked: RecordDict, received: NamedTensors, result: Any
-    ) -> Mapping[str, Numbers] | None:
-        hidden = (hide(phase, site, task, asked, received, result) for hide in self._down("hide"))
-        return next((arrays for arrays in hidden if arrays is not None), None)
+    def measured(
+        self, phase: Phase, site: Site, task: Task, asked: RecordDict, received: NamedTensors, result: Any, reply: Records
+    ) -> Records:
+        for measured in self._down("measured"):
+            reply = measured(phase, site, task, asked, received, result, reply)
+        return reply

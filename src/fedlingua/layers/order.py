@@ -1,6 +1,7 @@
 """Which layers a run has, and in which order.
 
-From the server's method down to the wire, and at a site from training down to the wire:
+Before the strategy is made, text is compared, as clusters are made by the gradients on what is left of it. Then, from the server's method
+down to the wire, and at a site from training down to the wire:
 
 - drawn sites first: who is asked decides what everything below it is about.
 - the buffer: what an older update counts is about all that is left of it on the way up.
@@ -12,33 +13,51 @@ From the server's method down to the wire, and at a site from training down to t
 - held tensors last: whatever the others have put into a request is named by hash if the site has it.
 """
 
+from collections.abc import Mapping
+
+from fedlingua.layers import gradient_clusters, overlap, probe, secure_site
 from fedlingua.layers.bounded_updates import JudgedUpdates, NormClip
 from fedlingua.layers.buffer import Buffer
 from fedlingua.layers.codes import Codes
 from fedlingua.layers.drawn_sites import DrawnSites
+from fedlingua.layers.gradient_clusters import GradientClusters
 from fedlingua.layers.held_tensors import HeldTensors
-from fedlingua.layers.layer import Layer, Layers
+from fedlingua.layers.layer import Answer, Layer, Layers
+from fedlingua.layers.overlap import Overlap
 from fedlingua.layers.private_training import PrivateTraining
+from fedlingua.layers.probe import LearnedThreshold
 from fedlingua.layers.secure_sum import SecureSums
 from fedlingua.layers.selection import SelectedTensors
 from fedlingua.settings.config import Settings
 
+MESSAGES: Mapping[str, Answer] = {
+    **overlap.MESSAGES,
+    **gradient_clusters.MESSAGES,
+    **probe.MESSAGES,
+    **secure_site.MESSAGES,
+}
+"""Message type -> the answer of the layer whose own it is."""
+
 
 def layers_of(settings: Settings) -> Layers:
     """Return the layers of a run; the same at the server and at every site."""
-    if not settings.how.travels:
-        return Layers(settings, [])
     payloads: dict[tuple[str, str], bytes] = {}
     selects = settings.selected_by != "all"
     layers: dict[Layer, object] = {
-        DrawnSites(settings): settings.sites_per_round,
-        Buffer(settings): settings.async_buffer,
-        NormClip(settings): settings.aggregation == "norm-clip",
-        JudgedUpdates(settings): settings.max_update_ratio and not settings.sums_securely,
-        PrivateTraining(settings): settings.trains_privately,
-        SelectedTensors(settings): selects,
-        Codes(settings, payloads, selects): {settings.code_up.method, settings.code_down.method} != {"none"},
-        SecureSums(settings): settings.sums_securely,
-        HeldTensors(settings, payloads): True,
+        Overlap(settings): settings.overlap != "off" and not settings.how.pooled,
+        GradientClusters(settings): settings.how.clustering == "gradients",
     }
+    if settings.how.travels:
+        layers |= {
+            DrawnSites(settings): settings.sites_per_round,
+            Buffer(settings): settings.async_buffer,
+            NormClip(settings): settings.aggregation == "norm-clip",
+            JudgedUpdates(settings): settings.max_update_ratio and not settings.sums_securely,
+            PrivateTraining(settings): settings.trains_privately,
+            LearnedThreshold(settings): settings.learns_threshold,
+            SelectedTensors(settings): selects,
+            Codes(settings, payloads, selects): {settings.code_up.method, settings.code_down.method} != {"none"},
+            SecureSums(settings): settings.sums_securely,
+            HeldTensors(settings, payloads): True,
+        }
     return Layers(settings, [layer for layer, is_on in layers.items() if is_on])

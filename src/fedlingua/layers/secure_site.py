@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from flwr.app import ConfigRecord, RecordDict
 
 from fedlingua.clustering.clusters import Clusters
 from fedlingua.common.errors import ExchangeError
@@ -15,11 +16,13 @@ from fedlingua.common.files import json_hash, written_once
 from fedlingua.consent.keys import is_signed, public_line, sign
 from fedlingua.evaluation.sums import Scores
 from fedlingua.evaluation.totals import counted_scores, score_counters
+from fedlingua.exchange import protocol
 from fedlingua.exchange.coding.coder import generator_of
 from fedlingua.exchange.held import digest_of, digests_of
 from fedlingua.exchange.joined import Numbers, join
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.tensors import NamedTensors, TensorSet
+from fedlingua.layers.layer import Answer, Node, Records
 from fedlingua.privacy.fixed_point import (
     CHECKS,
     COUNTERS_PART,
@@ -325,6 +328,31 @@ class SecureSite:
         if not 1 <= number <= roster.num_sums:
             raise ExchangeError(f"asked about sum {number}; the roster has keys for 1 to {roster.num_sums}")
         return roster
+
+
+def secure_site(node: Node, task: Task) -> SecureSite:
+    """Return the site's side of the secure sums; raise ExchangeError if the run has none."""
+    if not node.settings.sums_securely:
+        raise ExchangeError("asked about a secure sum, but privacy.sum = 'plain' in this run")
+    of_site = node.directory(task.site, task.run), task, node.least_sites, node.trust
+    return SecureSite(*of_site, node.settings.sampling_temperature)
+
+
+def answer(reply: Callable[[SecureSite, dict[str, Any], int], dict[str, Any]]) -> Answer:
+    """Make an answer of what a site replies to the request's record, in a run of so many rounds."""
+
+    def made(node: Node, task: Task, asked: RecordDict, client: Any) -> Records:
+        record = dict(asked.config_records.get(protocol.SECURE, {}))
+        return {protocol.SECURE: ConfigRecord(reply(secure_site(node, task), record, node.settings.rounds))}
+
+    return made
+
+
+MESSAGES: Mapping[str, Answer] = {
+    protocol.KEYS: answer(lambda site, record, rounds: site.public_keys(rounds)),
+    protocol.SHARES: answer(lambda site, record, rounds: site.accept_roster(record)),
+    protocol.UNMASK: answer(lambda site, record, rounds: site.give_shares(record)),
+}
 
 
 def enter(file: Path, what: str, survivors: Sequence[str]) -> None:

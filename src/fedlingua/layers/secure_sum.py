@@ -35,16 +35,16 @@ from fedlingua.exchange.expected import Sums
 from fedlingua.exchange.held import digest_of
 from fedlingua.exchange.joined import Flat, Joined, Numbers, join
 from fedlingua.exchange.protocol import Task
-from fedlingua.exchange.records import opened
+from fedlingua.exchange.records import opened, to_record
 from fedlingua.exchange.replies import Failure, RoundSkippedError
 from fedlingua.exchange.state import State
 from fedlingua.exchange.tensors import NamedTensors, TensorSet
 from fedlingua.layers.agreed_selection import left_out_next
 from fedlingua.layers.bounded_updates import averaged_clusters
 from fedlingua.layers.drawn_sites import draws
-from fedlingua.layers.layer import Incoming, Layer, Outgoing, Server, Site, Training
+from fedlingua.layers.layer import Incoming, Layer, Outgoing, Records, Server, Site, Training
 from fedlingua.layers.outliers import learning_rates
-from fedlingua.layers.secure_site import SecureSite
+from fedlingua.layers.secure_site import secure_site
 from fedlingua.layers.summed import best_before, length, too_long
 from fedlingua.privacy.fixed_point import (
     CHECKS,
@@ -257,7 +257,7 @@ class SecureSums(Layer):
     def update(self, site: Site, task: Task, going: Outgoing) -> Outgoing:
         """Return the update and its sums as masked integers."""
         in_shares = self.settings.shares_noise
-        masked = self._of_site(site, task).mask_update(
+        masked = secure_site(site.node, task).mask_update(
             going.update,
             going.start,
             site.trainable.tensor_set,
@@ -271,17 +271,16 @@ class SecureSums(Layer):
         )
         return replace(going, sums=None, dev=None if self.settings.sums_scores else going.dev, arrays=masked)
 
-    def hide(
-        self, phase: Phase, site: Site, task: Task, asked: RecordDict, received: NamedTensors, result: Any
-    ) -> Mapping[str, Numbers] | None:
+    def measured(
+        self, phase: Phase, site: Site, task: Task, asked: RecordDict, received: NamedTensors, result: Any, reply: Records
+    ) -> Records:
         if not self.settings.sums_scores:
-            return None
-        here = self._of_site(site, task)
+            return reply
+        here = secure_site(site.node, task)
         about = received, site.trainable.tensor_set, dict(asked.config_records[protocol.SECURE])
-        return here.mask_dev_loss(result, *about) if phase == "evaluate" else here.mask_scores(self.settings.task, result, *about)
-
-    def _of_site(self, site: Site, task: Task) -> SecureSite:
-        return SecureSite(site.folder, task, site.least_sites, site.trust, self.settings.sampling_temperature)
+        is_loss = phase == "evaluate"
+        hidden = here.mask_dev_loss(result, *about) if is_loss else here.mask_scores(self.settings.task, result, *about)
+        return {protocol.ARRAYS: to_record(hidden)}
 
     # --- Dev losses and scores ---------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Send a selected part of an update (`send.rule`): a site selects it, the server fills in the rest with what the site received.
 
 The rules are in fedlingua.selection. MetaSend's threshold, which the server learns, comes in a request of its own: there the update waits
-at the site (`SiteSelection.probe`, `send`), and the site's part in learning is in clients/threshold_slope.py.
+at the site (`SiteSelection.probe`, `send`; fedlingua.layers.probe).
 """
 
 import math
@@ -75,7 +75,7 @@ class SelectedTensors(Layer):
         incoming.figures |= {"tensors_share": selection.share_of_tensors, "numbers_share": selection.share_of_numbers}
         if self.settings.by_deviation:
             deviations = check_deviations(content.pop(protocol.DEVIATIONS), chosen)
-            incoming.more[DEVIATIONS] = deviations
+            incoming.more[protocol.DEVIATIONS] = deviations
             # A tensor that was zero everywhere has no finite deviation, and JSON has no infinity.
             rounded = [float(f"{value:.6g}") if math.isfinite(value) else None for value in deviations.tolist()]
             self._deviations[site] = rounded

@@ -418,14 +418,14 @@ def test_clusters_that_are_too_small_are_refused_before_any_training(secure: dic
 
 
 def test_a_plain_run_answers_nothing_about_secure_sums(four_sites: dict[str, Any]) -> None:
-    from clients.client_app import _secure
     from fedlingua.exchange.protocol import Task
+    from fedlingua.layers.secure_site import secure_site
 
     class PlainNode:
         settings = settings_from(four_sites)
 
     with pytest.raises(ExchangeError, match=r"privacy.sum = 'plain' in this run"):
-        _secure(Task("one", "run", 1, 1), PlainNode())  # type: ignore[arg-type]
+        secure_site(PlainNode(), Task("one", "run", 1, 1))  # type: ignore[arg-type]
 
 
 def test_a_sum_that_was_opened_is_not_opened_without_one_of_its_sites(secure: dict[str, Any], tmp_path: Path) -> None:

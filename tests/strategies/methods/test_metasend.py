@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from clients import threshold_slope
 from fedlingua.exchange import protocol
 from fedlingua.exchange.records import opened
+from fedlingua.layers import threshold_slope
 from strategies.methods import metasend, threshold
 from tests.in_process import failing, rounds, run
 

@@ -8,11 +8,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from clients.node import Consent
-from clients.signature import signature
 from fedlingua.common.errors import ExchangeError
 from fedlingua.consent.ledger import Ledger
 from fedlingua.exchange.trainable import build_trainable
+from fedlingua.layers.layer import Consent
+from fedlingua.layers.site_signature import signature
 from fedlingua.privacy.accounting import signature_epsilon
 from fedlingua.settings.checks import settings_from
 

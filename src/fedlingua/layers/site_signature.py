@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from clients.node import Consent
 from fedlingua.backbones.bottleneck import BottleneckAdapter
 from fedlingua.common.errors import ExchangeError
 from fedlingua.consent.ledger import Entry
 from fedlingua.exchange.tensor_sets import write_tensors
 from fedlingua.exchange.tensors import save_tensors
 from fedlingua.exchange.trainable import Trainable
+from fedlingua.layers.layer import Consent
 from fedlingua.settings.config import Settings
 from fedlingua.training.batches import Example
 from fedlingua.training.signature import chosen_adapter, mean_gradient, num_weights, private_signature, random_projection

@@ -21,18 +21,18 @@ from fedlingua.training.batches import Example, pad
 from fedlingua.training.objective import corpus_gradient, corpus_nll
 
 
-def threshold_slope(
-    selection: SiteSelection, task: Task, threshold: Threshold, network: Numbers | None, drawn: Sequence[Sequence[Example]]
-) -> dict[str, Any]:
+def threshold_slope(selection: SiteSelection, task: Task, threshold: Threshold, network: Numbers | None) -> dict[str, Any]:
     """Return the sums of the loss on random dev batches and its slope with respect to the threshold, for the tensors that
     `SiteClient.measure` loaded.
 
     Args:
         threshold: The round's threshold, and the weights of the site's update in its clusters.
         network: The second filter's network, if the run has one.
-        drawn: Random batches of dev examples.
     """
     client, settings = selection.client, selection.settings
+    node, draws = client.node, f"{task.site}/{task.round}/meta"
+    least = node.guard.file.limits.min_dev if node.guard else 0
+    drawn = dev_batches(client.measured_examples(), settings, node.seed(draws), least)
     model, codec, seconds = client.trainable.model, client.trainable.backbone.codec, dict[str, float]()
     with timed(seconds, BATCHES_S), autocast(model, settings.precision):
         batches = [pad(batch, codec).to(model.device) for batch in drawn]

@@ -7,10 +7,10 @@ import pytest
 from flwr.app import ConfigRecord
 
 from clients.node import DeployedNode
-from clients.threshold_slope import dev_batches
 from fedlingua.consent.site_file import read_site_file
 from fedlingua.exchange import protocol
 from fedlingua.exchange.protocol import Threshold
+from fedlingua.layers.threshold_slope import dev_batches
 from fedlingua.settings.checks import settings_from
 from tests.hostile.server_table import Site, settings
 

@@ -1,58 +1,68 @@
 """Clusters by gradients: each site sends one signature per part, and each part's clusters are made by these signatures."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedlingua.clustering.clusters import Clusters, named, no_clusters, only
+from fedlingua.clustering.clusters import named, no_clusters, only
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange import protocol
 from fedlingua.exchange.checks import WITHOUT_TENSORS, check_records
 from fedlingua.exchange.joined import Numbers
-from fedlingua.exchange.records import from_record, message_bytes
-from fedlingua.exchange.trainable import Trainable
+from fedlingua.exchange.protocol import Task
+from fedlingua.exchange.records import from_record, message_bytes, to_record
+from fedlingua.layers.layer import Answer, Joining, Layer, Node, Records
 from fedlingua.privacy.accounting import signature_epsilon
-from fedlingua.runs.folder import RunFolder
 from fedlingua.runs.plan import numbers_by_gradients
-from fedlingua.settings.config import Settings
-from fedlingua.training.signature import chosen_adapter, num_weights
-from strategies.rounds.phases import ask_every_site
-from strategies.rounds.registration import Registry
 
 FILE = "signatures.json"
 
 
-def clusters_by_gradients(
-    grid: Grid, settings: Settings, registry: Registry, trainable: Trainable, folder: RunFolder
-) -> Clusters:
-    """Return the clusters of sites with similar gradients; a resumed run keeps those that it began with.
+class GradientClusters(Layer):
+    """The clusters of sites with similar gradients (method adapter-gradients); a resumed run keeps those that it began with."""
+
+    def join(self, run: Joining, grid: Grid, trainable: Any) -> None:
+        known = run.folder.read(FILE) if self.settings.resume else None
+        if known is None:
+            known = _ask_and_group(run, grid, trainable)
+            run.folder.write(FILE, known)
+        sites, parts = run.registry.expected, known["parts"].items()
+        by_part = {part: named("gradients", [result["clusters"][site] for site in sites], sites) for part, result in parts}
+        run.clusters = only({**no_clusters(sites), **by_part}, self.settings.cluster_parts)
+
+
+def give_signature(node: Node, task: Task, asked: RecordDict, client: Callable[[], Any]) -> Records:
+    """Return a site's signatures for clustering."""
+    from fedlingua.layers.site_signature import signature
+
+    here, of = client(), (task.site, task.run)
+    about = here.examples("train"), here.trainable, here.settings, node.signatures(*of), node.consent(*of)
+    return {protocol.ARRAYS: to_record(signature(task.site, *about))}
+
+
+MESSAGES: Mapping[str, Answer] = {protocol.SIGNATURE: give_signature}
+
+
+def _ask_and_group(run: Joining, grid: Grid, trainable: Any) -> dict[str, Any]:
+    """Ask every site for its signatures and group them; return the content of signatures.json.
 
     Raises:
         ConfigError: There is no such adapter. RunError: A site sent no usable signature.
     """
-    known = folder.read(FILE) if settings.resume else None
-    if known is None:
-        known = _ask_and_group(grid, settings, registry, trainable, folder)
-        folder.write(FILE, known)
-    sites, parts = registry.expected, known["parts"].items()
-    by_part = {part: named("gradients", [result["clusters"][site] for site in sites], sites) for part, result in parts}
-    return only({**no_clusters(sites), **by_part}, settings.cluster_parts)
-
-
-def _ask_and_group(grid: Grid, settings: Settings, registry: Registry, trainable: Trainable, folder: RunFolder) -> dict[str, Any]:
-    """Ask every site for its signatures and group them; return the content of signatures.json."""
-    # A second of import (scikit-learn) that only this method needs.
+    # A second of import (scikit-learn), and torch, that only this method needs.
     from fedlingua.clustering.signatures import group
+    from fedlingua.training.signature import chosen_adapter, num_weights
 
+    settings, registry = run.settings, run.registry
     private, adapters, clustered = settings.signs_privately, settings.signature_adapters, settings.cluster_parts
     chosen = {name: chosen_adapter(trainable.model, adapter) for name, adapter in adapters.items()}
     sizes = {name: settings.signature_dim if private else num_weights(adapter) for name, adapter in chosen.items()}
     noise, delta = settings.signature_noise, settings.signature_delta
     epsilon = signature_epsilon(noise, delta, len(sizes)) if private else None
-    folder.event("note", text=_announcement(sum(sizes.values()), epsilon, delta, " and ".join(adapters.values())))
+    run.folder.event("note", text=_announcement(sum(sizes.values()), epsilon, delta, " and ".join(adapters.values())))
     sent: dict[str, int] = {}
 
     def parse(site: str, reply: Message) -> Mapping[str, Numbers]:
@@ -60,7 +70,7 @@ def _ask_and_group(grid: Grid, settings: Settings, registry: Registry, trainable
         return parse_signatures(reply, sizes)
 
     need, most = "clusters by gradients need every site's signature", WITHOUT_TENSORS + 5 * sum(sizes.values())
-    signatures = ask_every_site(grid, settings, registry, folder, protocol.SIGNATURE, parse, need, lambda _: most)
+    signatures = run.ask_all(grid, protocol.SIGNATURE, parse, need, lambda _: most)
     examples = {site: int(registry.about[site]["train"]) for site in registry.expected}
     parts = {}
     for part, number in numbers_by_gradients(settings, registry.federation).items():

@@ -15,8 +15,8 @@ from fedlingua.desk.report.run_page import write_report
 from fedlingua.exchange import protocol
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import from_record, to_record
+from fedlingua.layers.overlap import FILE
 from fedlingua_lab.start import Start
-from strategies.rounds.overlap import FILE
 from strategies.rounds.registration import Registry
 from tests.in_process import InProcessGrid, checkpoint_bytes, run, run_on
 
