@@ -22,10 +22,13 @@ from fedlingua.layers.bounded_updates import JudgedUpdates, NormClip
 from fedlingua.layers.buffer import Buffer
 from fedlingua.layers.codes import Codes
 from fedlingua.layers.drawn_sites import DrawnSites
+from fedlingua.layers.gradient_clusters import GradientClusters
 from fedlingua.layers.held_tensors import HeldTensors
 from fedlingua.layers.layer import Layer, Layers
 from fedlingua.layers.order import layers_of
+from fedlingua.layers.overlap import Overlap
 from fedlingua.layers.private_training import PrivateTraining
+from fedlingua.layers.probe import LearnedThreshold
 from fedlingua.layers.secure_sum import SecureSums
 from fedlingua.layers.selection import SelectedTensors
 from fedlingua.settings.checks import settings_from
@@ -37,6 +40,7 @@ from tests.in_process import InProcessGrid, run_on
 PAGE = Path(__file__).parents[3] / "docs" / "layers.md"
 SITES = 4
 ON: dict[str, tuple[type[Layer], dict[str, Any]]] = {
+    "overlap": (Overlap, {"overlap": "remove"}),
     "drawn sites": (DrawnSites, {"sites-per-round": 3}),
     "buffer": (Buffer, {"async.buffer": SITES}),
     "norm clipping": (NormClip, {"aggregation": "norm-clip", "robust.clip-norm": 0.02}),
@@ -105,7 +109,8 @@ def test_a_pair_is_refused_by_name_or_runs_and_resumes_to_the_same_bytes(
 
 def test_every_optional_layer_has_its_pairs() -> None:
     known = {each for each in vars(order).values() if isinstance(each, type) and issubclass(each, Layer)}
-    assert known - {Layer, Layers, HeldTensors} == {layer for layer, _ in ON.values()}
+    of_methods = {GradientClusters, LearnedThreshold}
+    assert known - {Layer, Layers, HeldTensors, *of_methods} == {layer for layer, _ in ON.values()}
     for name, (layer, keys) in ON.items():
         settings = settings_from({**default_run_config(), **OFF, **keys})
         assert [type(each) for each in layers_of(settings).list] == [layer, HeldTensors], name
@@ -141,7 +146,8 @@ layers, whose order is in `src/fedlingua/layers/order.py`. `tests/fedlingua/laye
 |---|---|---|---|
 {layers}
 
-One more is in every run: `src/fedlingua/layers/held_tensors.py` names the tensors that a site already holds by their hash.
+One more is in every run: `src/fedlingua/layers/held_tensors.py` names the tensors that a site already holds by their hash. Two belong to a
+method: `src/fedlingua/layers/gradient_clusters.py` to adapter-gradients, `src/fedlingua/layers/probe.py` to MetaSend.
 
 ## Pairs
 
