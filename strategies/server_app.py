@@ -31,8 +31,8 @@ from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Settings
 from fedlingua.settings.own_code import check_arguments, named_class
 from strategies.checks.contents import MEASURES
-from strategies.methods.fed_mean import FedMean
-from strategies.methods.local_only import LocalOnly
+from strategies.methods import usual
+from strategies.methods.fed_mean import FedMean, needs_means
 from strategies.methods.stock import Stock, maker
 from strategies.rounds.registration import Registry, register_sites, sites_json
 from strategies.run_log import LoggedFolder, log_report
@@ -120,34 +120,22 @@ def keep_federation(folder: RunFolder, federation: Federation, resumed: bool) ->
 def find_strategy(settings: Settings) -> Callable[[Federated], SiteStrategy]:
     """Return the constructor of a run's strategy: the method's, the user's own (`strategy = "my_file:MyStrategy"`), or a class of Flower's;
     raise ConfigError if it does not fit the other settings."""
-    if settings.has_two_phases:
-        from strategies.methods.metasend import MetaSend
-    if not settings.strategy:
-        if settings.has_two_phases:
-            return MetaSend
-        return FedMean if settings.how.travels else LocalOnly
-    named, arguments = named_class("strategy", settings.strategy, "flwr.serverapp.strategy.Strategy", STRATEGIES)
-    class_name, ours, said = named.__name__, issubclass(named, SiteStrategy), f"strategy = {settings.strategy!r}"
+    value, said = settings.strategy or usual(settings), f"strategy = {settings.strategy!r}"
+    named, arguments = named_class("strategy", value, "flwr.serverapp.strategy.Strategy", STRATEGIES)
+    class_name, ours = named.__name__, issubclass(named, SiteStrategy)
     if ours:
         _check_own(settings, named, arguments)
-    if settings.has_two_phases and not issubclass(named, MetaSend):
+    one = named if ours else Stock
+    if settings.has_two_phases and one.update_phase == "train":
         raise ConfigError(
             f"{said}: selection {settings.selected_by} has rounds of two phases, which {class_name} has not; "
-            "derive it from strategies.methods.metasend.MetaSend, or choose another selection"
+            f"derive it from {usual(settings).replace(':', '.')}, or choose another selection"
         )
-    if not (issubclass(named, FedMean) and named.rule is None):
-        does, leave = "", f"and {class_name} has a rule of its own; leave it"
-        if settings.missing == "renormalise" and settings.selected_by != "all":
-            does = f"send.missing = 'renormalise' takes means over the sites that sent, {leave} 'previous'"
-        elif settings.aggregation != "fed-mean":
-            does = f"aggregation = {settings.aggregation!r} says what a site counts in a mean, {leave} 'fed-mean'"
-        elif settings.optimized_by != "none":
-            does = f"server.optimizer = {settings.optimized_by!r} steps against the mean of the sites' updates, {leave} 'none'"
-        if does:
-            raise ConfigError(f"{does}, or take the rule out")
-    travels = named.travels if ours else Stock.travels
-    if travels != settings.how.travels:
-        have, wanted = ("tensors travel", "stay") if travels else ("tensors stay", "travel")
+    if not (issubclass(named, FedMean) and named.rule is None) and (needed := needs_means(settings)):
+        said, leave = needed
+        raise ConfigError(f"{said}, and {class_name} has a rule of its own; leave it {leave!r}, or take the rule out")
+    if one.travels != settings.how.travels:
+        have, wanted = ("tensors travel", "stay") if one.travels else ("tensors stay", "travel")
         raise ConfigError(f"{said}: its {have}, but those of method {settings.method} {wanted}; change one of them")
     return partial(named, **arguments) if ours else partial(Stock, make=maker(settings, named, arguments))
 
@@ -209,8 +197,6 @@ def scores_json(strategy: SiteStrategy) -> dict[str, Any]:
     """Return the content of scores.json: every site's scores before and after, averages by name, and the bytes exchanged.
 
     total_bytes: all messages of the whole run, up and down, mean over sites; its fp32: the same tensors, each sent as float32.
-    tensor_saving, number_saving: the share that a selection left out of the uplink, 0-1, mean over sites and rounds (Chu et al.
-    2024, §4.2, counts tensors).
     """
     measure = MEASURES[strategy.settings.task]
     directions = {site.name: site.direction for site in strategy.registry.federation.sites}
@@ -225,10 +211,6 @@ def scores_json(strategy: SiteStrategy) -> dict[str, Any]:
         averages = {**totals.averages, **({"choices": totals.choices} if totals.choices else {})}
     ups, downs = zip(*strategy.run.progress.traffic, strict=True) if strategy.run.progress.traffic else ((0,), (0,))
     travels = strategy.travels and strategy.settings.how.trains
-    savings: dict[str, float] = {}
-    if strategy.run.progress.savings:
-        tensors, numbers = zip(*strategy.run.progress.savings, strict=True)
-        savings = {"tensor_saving": sum(tensors) / len(tensors), "number_saving": sum(numbers) / len(numbers)}
     return {
         "method": strategy.settings.method,
         "seed": strategy.settings.seed,
@@ -240,5 +222,5 @@ def scores_json(strategy: SiteStrategy) -> dict[str, Any]:
         "downlink_bytes_per_round": round(sum(downs) / len(downs)),
         "total_bytes": strategy.registry.traffic.total,
         "exchanged_parameters": strategy.tensor_set.num_parameters if travels else 0,
-        **savings,
+        **strategy.run.progress.mean_savings(),
     }

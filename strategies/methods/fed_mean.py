@@ -24,6 +24,7 @@ from functools import partial
 from fedlingua.exchange.state import State
 from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.exchange.updates import Update
+from fedlingua.settings.config import Settings
 from strategies.aggregation.mean import inner_cluster_aggregation, mean, weights_of
 from strategies.methods.server_optimizer import ServerOptimizer, pseudo_gradient
 from strategies.strategy import Federated, SiteStrategy
@@ -64,3 +65,14 @@ class FedMean(SiteStrategy):
     def _note_bound(self, site: str, share: float) -> None:
         most = self.settings.max_site_share
         self.note(f"site {site} would be {share:.0%} of its cluster's mean; robust.max-share = {most:g} bounds it")
+
+
+def needs_means(settings: Settings) -> tuple[str, str] | None:
+    """Return which setting has no effect but in a mean, in words, and its value without one; None if there is none."""
+    if settings.missing == "renormalise" and settings.selected_by != "all":
+        return "send.missing = 'renormalise' takes means over the sites that sent", "previous"
+    if settings.aggregation != "fed-mean":
+        return f"aggregation = {settings.aggregation!r} says what a site counts in a mean", "fed-mean"
+    if settings.optimized_by != "none":
+        return f"server.optimizer = {settings.optimized_by!r} steps against the mean of the sites' updates", "none"
+    return None

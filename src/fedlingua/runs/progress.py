@@ -130,6 +130,11 @@ class Progress:
         measured = {n: losses for n, losses in self.dev_losses.items() if n > 0}
         return 0 < patience <= number - _last_fall(_means(measured, best_by), min_gain)
 
+    def mean_savings(self) -> dict[str, float]:
+        """Return tensor_saving and number_saving, the means of `savings` (Chu et al. 2024, §4.2, counts tensors); none without any."""
+        names, count = ("tensor_saving", "number_saving"), len(self.savings)
+        return {name: sum(shares) / count for name, shares in zip(names, zip(*self.savings, strict=True), strict=False)}
+
     def values(self) -> dict[str, Any]:
         """Return the fields that a checkpoint holds as JSON values."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("round", "outvoted")}
