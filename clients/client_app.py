@@ -77,7 +77,8 @@ def describe(message: Message, context: Context) -> Message:
 
     node = NodeContext.of(context).node
     with uncollected():
-        client_class(node.settings)  # raises if the class is missing, before anything is loaded
+        client_class(node.settings)  # raises if a class is missing, before anything is loaded
+        layers_of(node.settings)
     computed_in(node.settings.precision, node.settings.device, _log.warning)
     records, directions = RecordDict(), list[Direction]()
     sentences: dict[tuple[str, bool], list[str]] = {}

@@ -64,7 +64,7 @@ def errors_mod(message: Message, context: Context, call_next: ClientAppCallable)
     """Turn an exception into an error reply.
 
     Only the messages of our own exceptions leave the site. Of any other exception only the type does, because its text may quote a
-    sentence; in a simulation with a client of the user's own, all of it.
+    sentence; in a simulation with code of the user's own at the site, all of it.
     """
     about = _about(message)
     try:
@@ -80,7 +80,7 @@ def errors_mod(message: Message, context: Context, call_next: ClientAppCallable)
     except Exception as error:
         place = without_words(error)
         _log.error("%s: %s", about, place)
-        leaves = bool(context.run_config.get("client")) and not is_deployed(context)
+        leaves = any(context.run_config.get(key) for key in ("client", "layers")) and not is_deployed(context)
         words = one_line(f"{place}: {error}") if leaves else f"{type(error).__name__}; the site's log has the rest"
         code = SITE_FAILED
     trainable_of.cache_clear()  # an interrupted call may have left the model in any state

@@ -25,6 +25,7 @@ from fedlingua.evaluation.totals import ALL_SITES, common_direction
 from fedlingua.exchange.records import to_record
 from fedlingua.exchange.traffic import FILE as TRAFFIC
 from fedlingua.exchange.traffic import CountedGrid
+from fedlingua.layers.order import layers_of
 from fedlingua.runs.folder import RunFolder, code_hash, run_directory
 from fedlingua.runs.plan import alone_words, planned_clusters
 from fedlingua.settings.checks import settings_from
@@ -69,6 +70,7 @@ def main(grid: Grid, context: Context) -> None:
 def run_federation(grid: Grid, settings: Settings, folder: RunFolder) -> None:
     """Run from the first request to the last score."""
     make_strategy = find_strategy(settings)
+    layers_of(settings)  # refuses what does not fit before anything is loaded
     federation = read_federation(settings.federation_path, Path(settings.data_dir).expanduser())
     planned = planned_clusters(settings, federation)  # refuses what cannot be clustered before anything is loaded
     check_task(settings.task, federation.rules.directions)

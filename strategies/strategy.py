@@ -29,7 +29,7 @@ from fedlingua.exchange.joined import Joined
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.records import Packed, opened, pack
 from fedlingua.exchange.replies import Reply
-from fedlingua.exchange.state import State
+from fedlingua.exchange.state import State, checked_state
 from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.exchange.traffic import FP32, kind_of
 from fedlingua.exchange.updates import Update
@@ -38,7 +38,7 @@ from fedlingua.settings.checks import for_round
 from fedlingua.settings.config import Phase, Settings
 from strategies.aggregation.mean import start_everywhere
 from strategies.checks.contents import Scores, parse_evaluation, parse_scores, parse_training
-from strategies.rounds.flower_records import WEIGHT, arrays_of, checked_state, content_of, site_of, state_of, update_of
+from strategies.rounds.flower_records import WEIGHT, arrays_of, content_of, site_of, state_of, update_of
 from strategies.rounds.loop import Rounds
 from strategies.rounds.run import Federated, Run
 

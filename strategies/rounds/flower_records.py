@@ -3,7 +3,6 @@
 A hook may leave a record unchanged, modify it, or make its own. Unchanged arrays are taken back without a copy.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,8 +15,8 @@ from fedlingua.exchange import protocol
 from fedlingua.exchange.expected import Sums
 from fedlingua.exchange.joined import Flat, Joined, Numbers, Some
 from fedlingua.exchange.records import NPY
-from fedlingua.exchange.state import RESERVED, State
-from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet
+from fedlingua.exchange.state import State, checked_numbers
+from fedlingua.exchange.tensors import Tensors, TensorSet
 from fedlingua.exchange.updates import Update
 
 WEIGHT, LOSS = "num-examples", "train_loss"
@@ -89,60 +88,11 @@ def state_of(arrays: ArrayRecord, before: State) -> State:
     return replace(state, tensors=tensors)
 
 
-def checked_state(who: str, state: State, before: State) -> State:
-    """Return a state as a checkpoint would give it back, with its tensors in float32; raise RunError for any other. who: What made it."""
-    if not isinstance(state, State):
-        raise RunError(f"{who} gave {type(state).__name__}; wanted a State, as replace(state, tensors=...) makes")
-    for name, array in state.memory.items():
-        if not isinstance(array, np.ndarray):
-            raise RunError(f"{who} gave memory[{name!r}], which is no array; give it in values, or an array")
-        if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
-            raise RunError(f"{who} gave memory[{name!r}] of {array.dtype}; wanted bool, or int, uint or float of at most 64 bits")
-        if not isinstance(name, str) or name.startswith(RESERVED):
-            raise RunError(
-                f"{who} gave memory[{name!r}]; wanted a name that is a str and does not begin with {' or '.join(map(repr, RESERVED))}"
-            )
-    memory = {name: np.asarray(array, order="C") for name, array in sorted(state.memory.items())}
-    try:
-        values = json.loads(json.dumps(dict(state.values)))
-    except (TypeError, ValueError) as error:
-        raise RunError(f"{who} gave values that JSON cannot hold ({error}); give such as float(x)") from error
-    tensors: Any = {}
-    for part, clusters in before.tensors.items():
-        given, wanted = state.tensors.get(part, {}), {name for name, old in clusters.items() if old}
-        if (had := {name for name, new in given.items() if new}) != wanted:
-            raise RunError(
-                f"{who} gave the {part} of {', '.join(sorted(had)) or 'no cluster'}; wanted {', '.join(sorted(wanted))}"
-            )
-        tensors[part] = {name: _checked_tensors(who, new, clusters[name]) if new else new for name, new in given.items()}
-    return replace(state, tensors=tensors, memory=memory, values=values)
-
-
-def _checked_tensors(who: str, given: NamedTensors, before: NamedTensors) -> NamedTensors:
-    if given is before:
-        return before
-    if not isinstance(given, Mapping):
-        raise RunError(f"{who} gave a cluster's tensors as {type(given).__name__}; wanted a dict, name -> float32 array")
-    if set(given) != set(before):
-        raise RunError(f"{who} gave the tensors {', '.join(map(str, given)) or 'none'}; wanted {', '.join(before)}")
-    return {name: checked_numbers(who, name, np.asarray(given[name]), old.shape) for name, old in before.items()}
-
-
 def checked_array(who: str, name: str, array: Array, before: Numbers) -> Numbers:
     """Return an array as float32; raise RunError for another shape than before, or numbers that are not finite."""
     if isinstance(array, LazyArray) and getattr(array.numbers, "__array_interface__", None) == before.__array_interface__:
         return before
     return checked_numbers(who, name, array.numpy(), before.shape)
-
-
-def checked_numbers(who: str, name: str, given: Numbers, shape: tuple[int, ...]) -> Numbers:
-    """Return numbers as float32; raise RunError for another shape, or numbers that are not finite."""
-    numbers = np.asarray(given, np.float32, order="C")
-    if numbers.shape != shape:
-        raise RunError(f"{who} gave {name} with shape {numbers.shape}; wanted {shape}")
-    if not np.isfinite(numbers).all():
-        raise RunError(f"{who} gave {name} with numbers that are not finite")
-    return numbers
 
 
 # --- Updates -----------------------------------------------------------------------------------------------------------------

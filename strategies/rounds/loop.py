@@ -18,10 +18,9 @@ from fedlingua.corpora.split import SPLITS
 from fedlingua.exchange import protocol
 from fedlingua.exchange.joined import Joined, join
 from fedlingua.exchange.replies import RoundSkippedError
-from fedlingua.exchange.state import RESERVED, State
+from fedlingua.exchange.state import RESERVED, State, checked_state
 from fedlingua.runs.checkpoints import Checkpoint
 from fedlingua.runs.progress import Progress, last_phase_rounds
-from strategies.rounds.flower_records import checked_state
 from strategies.rounds.run import Run
 from strategies.rounds.start import start_from
 

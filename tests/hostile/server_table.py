@@ -201,6 +201,10 @@ BEYOND: dict[str, tuple[str, dict[str, Any]]] = {
         "[limits] settings",
         {"limits": 'settings = "within-limits"', "client": "os:getcwd"},
     ),
+    "a layer of the server's choice, where limits alone decide": (
+        "[limits] settings",
+        {"limits": 'settings = "within-limits"', "layers": "os:getcwd"},
+    ),
     "epochs 1e9": ("[limits] max-local-epochs", {"local_epochs": 10**9}),
     "rounds 1e9": ("[limits] max-rounds", {"rounds": 10**9}),
     "beam 1e6": ("[limits] max-beam", {"beam": 10**6}),

@@ -93,6 +93,8 @@ def _update(settings: Settings, tensors: TensorSet | None) -> str:
         what = f"of {what} what {settings.selected_by} takes, and which that is"
         if settings.by_deviation and not settings.has_two_phases:
             what += "; every tensor's relative change, and the threshold"
+    if settings.layers:
+        what += f", once the bundle's layers = {settings.layers!r} have changed them, and what else these add"
     return what
 
 

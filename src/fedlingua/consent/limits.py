@@ -117,10 +117,9 @@ class SiteLimits:
                 raise beyond(f"{key} = {value!r}", name, ", ".join(allowed))
         if settings.shares_noise and (honest := settings.privacy_min_cluster) < self.min_cluster:
             raise beyond(f"dp.noise = 'shares' of {honest} sites", "min_cluster", f"{self.min_cluster} sites and more")
-        if self.settings == "within-limits" and settings.client:
-            raise beyond(
-                f"client = {settings.client!r}", "settings", "a client class of its own only in a run that it has approved"
-            )
+        for key, value, what in (("client", settings.client, "a client class"), ("layers", settings.layers, "layers")):
+            if self.settings == "within-limits" and value:
+                raise beyond(f"{key} = {value!r}", "settings", f"{what} of its own only in a run that it has approved")
         if "comet" in settings.more_metrics and settings.comet_model not in self.comet_models:
             raise beyond(f"comet-model = {settings.comet_model!r}", "comet_models", ", ".join(self.comet_models) or "none")
         for key, option in OPTIONS.items():

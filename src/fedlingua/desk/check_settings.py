@@ -62,10 +62,11 @@ def check_settings(
 
 
 def check_own_code(settings: Settings) -> None:
-    """Raise ConfigError for a strategy or a client of one's own that is not there or does not fit, as the app's two doors do."""
+    """Raise ConfigError for a class of one's own that is not there or does not fit, as the app does."""
     for key, named, door in (
         ("strategy", settings.strategy, "strategies.server_app:find_strategy"),
         ("client", settings.client, "clients.client_app:client_class"),
+        *(("layers", name, "fedlingua.layers.order:layers_of") for name in settings.own_layers),
     ):
         module = named.partition(":")[0]
         file = APP_DIR / f"{module.replace('.', '/')}.py"

@@ -133,7 +133,7 @@ def given_settings(texts: Iterable[str]) -> dict[str, Scalar]:
             refuse_unknown_key(key, value)
         except ConfigError as error:
             raise ConfigError(f"command line: {error}") from error
-        as_written = OPTIONS[key].value_type is str and type(value) is not str  # such as 0.3
+        as_written = OPTIONS[key].value_type is str and not isinstance(value, str | list)  # such as 0.3
         given[key] = text.partition("=")[2].strip() if as_written else value
     return given
 

@@ -26,7 +26,6 @@ class DrawnSites(Layer):
     """Rounds in which `sites-per-round` sites train. Those not drawn count in the mean bytes of a site, with none."""
 
     def begin(self, run: Server, grid: Grid) -> None:
-        super().begin(run, grid)
         everybody = run.registry.expected
         number = self.settings.sites_drawn(len(everybody))
         self.asks_all = number >= len(everybody)

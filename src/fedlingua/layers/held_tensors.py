@@ -34,7 +34,6 @@ class HeldTensors(Layer):
         self._sent: dict[str, NamedState] = {}
 
     def begin(self, run: Server, grid: Grid) -> None:
-        super().begin(run, grid)
         self.initial = digests_of(run.initial, run.tensor_set)
 
     def requests(self, messages: Mapping[str, Message]) -> None:

@@ -2,7 +2,8 @@
 
 A run has one ordered list of layers (`fedlingua.layers.order`). What goes from the server to training passes it downwards, what comes
 back passes it upwards: a site's update goes through `update` from the first layer to the last, and at the server through `reply` and
-`replies` from the last to the first. Every hook of `Layer` changes nothing, so that a layer defines those alone that it needs.
+`replies` from the last to the first; the next state goes through `state` from the first to the last. Every hook of `Layer` changes
+nothing, so that a layer defines those alone that it needs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -281,7 +282,6 @@ class Layer:
 
     def begin(self, run: Server, grid: Grid) -> None:
         """Prepare for the rounds of `run`, before the first one of an attempt."""
-        self.run = run
 
     def sites(self, number: int, sites: list[str]) -> list[str]:
         """Return those of the sites that train in a round, in their order."""
@@ -376,7 +376,10 @@ class Layers(Layer):
 
     def _down(self, hook: str) -> list[Any]:
         """Return a hook of each layer that defines it, from the first layer to the last."""
-        return [getattr(layer, hook) for layer in self.list if getattr(type(layer), hook) is not getattr(Layer, hook)]
+        return [self._of(layer, hook) for layer in self.list if getattr(type(layer), hook) is not getattr(Layer, hook)]
+
+    def _of(self, layer: Layer, hook: str) -> Any:
+        return getattr(layer, hook)
 
     def _up(self, hook: str) -> list[Any]:
         return self._down(hook)[::-1]
@@ -387,7 +390,9 @@ class Layers(Layer):
 
     def begin(self, run: Server, grid: Grid) -> None:
         for layer in self.list:
-            layer.begin(run, grid)
+            layer.run = run
+        for begin in self._down("begin"):
+            begin(run, grid)
         self.asks_all = all(layer.asks_all for layer in self.list)
 
     def sites(self, number: int, sites: list[str]) -> list[str]:
@@ -450,7 +455,7 @@ class Layers(Layer):
         return next((sums for totals in self._up("totals") if (sums := totals(here)) is not None), None)
 
     def state(self, number: int, before: State, after: State) -> State:
-        for state in self._up("state"):
+        for state in self._down("state"):
             after = state(number, before, after)
         return after
 

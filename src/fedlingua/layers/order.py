@@ -8,6 +8,8 @@ down to the wire, and at a site from training down to the wire:
 - norm clipping, then the judging of updates: on the way up an update is judged as it came, and clipped as it was judged.
 - differential privacy before anything that chooses or codes numbers: its cost is in the ledger before a byte leaves, and what comes
   below reads noised numbers alone.
+- layers of one's own (`layers`): above all that chooses, codes or masks, so that they see a whole update in float32, on the way down
+  before it is cut, on the way up once it is whole again; below differential privacy, so that they see noised numbers.
 - selection, then codes: only what is sent is coded.
 - masks last at the site and first at the server: nothing can be read of numbers under them.
 - held tensors last: whatever the others have put into a request is named by hash if the site has it.
@@ -24,6 +26,7 @@ from fedlingua.layers.gradient_clusters import GradientClusters
 from fedlingua.layers.held_tensors import HeldTensors
 from fedlingua.layers.layer import Answer, Layer, Layers
 from fedlingua.layers.overlap import Overlap
+from fedlingua.layers.own import OwnLayers
 from fedlingua.layers.private_training import PrivateTraining
 from fedlingua.layers.probe import LearnedThreshold
 from fedlingua.layers.secure_sum import SecureSums
@@ -54,6 +57,7 @@ def layers_of(settings: Settings) -> Layers:
             NormClip(settings): settings.aggregation == "norm-clip",
             JudgedUpdates(settings): settings.max_update_ratio and not settings.sums_securely,
             PrivateTraining(settings): settings.trains_privately,
+            OwnLayers(settings): settings.layers,
             LearnedThreshold(settings): settings.learns_threshold,
             SelectedTensors(settings): selects,
             Codes(settings, payloads, selects): {settings.code_up.method, settings.code_down.method} != {"none"},

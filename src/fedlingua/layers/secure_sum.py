@@ -86,7 +86,6 @@ class SecureSums(Layer):
 
     def begin(self, run: Server, grid: Grid) -> None:
         """Check the clusters, and exchange keys for all sums."""
-        super().begin(run, grid)
         self._grid = grid
         parts = [part for part in PARTS if run.tensor_set.of_part(part)]
         self._sets: dict[str, TensorSet] = {part: run.tensor_set.in_part(part) for part in parts}

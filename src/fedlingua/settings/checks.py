@@ -49,6 +49,8 @@ def _read(key: str, value: Any) -> tuple[str, Scalar]:
     """Check one key; return its attribute of `Settings` and its value."""
     refuse_unknown_key(key, value)
     option = OPTIONS[key]
+    if isinstance(value, list) and option.listed:
+        value = ", ".join(map(str, value))
     if type(value) is int and option.value_type is float:
         value = float(value)
     if (got := type(value)) is not option.value_type:

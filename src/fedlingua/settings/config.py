@@ -1,6 +1,7 @@
 """The run config as attributes, and properties derived from it; fedlingua.settings.checks makes it from the user's values."""
 
 import math
+import re
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -140,8 +141,8 @@ class Settings(Sections):
 
     @property
     def remembers(self) -> bool:
-        """Whether a site stores something of one round besides its model for training in the next; a client of one's own may."""
-        stores = self.optimizer_state == "kept" or not self.code_up.is_exact or bool(self.client)
+        """Whether a site stores something of one round besides its model for training in the next; code of one's own may."""
+        stores = self.optimizer_state == "kept" or not self.code_up.is_exact or bool(self.client or self.layers)
         return stores or self.compares_rounds or self.selected_by == "apf"
 
     @property
@@ -190,6 +191,11 @@ class Settings(Sections):
         return self.sample_least > 0 or self.sample_share > 0
 
     @property
+    def own_layers(self) -> list[str]:
+        """Layers of one's own, "my_file:MyLayer(q=0.2)" each."""
+        return [name for each in re.split(r",(?=\s*[^\W\d][\w.]*:[^\W\d])", self.layers) if (name := each.strip())]
+
+    @property
     def more_metrics(self) -> list[str]:
         """Metrics that sites measure at the end besides BLEU and chrF."""
         return [name for name in metric_names(self.metrics) if name not in ("bleu", "chrf")]
@@ -225,7 +231,7 @@ class Settings(Sections):
         """Hash the settings that determine what a site trains alone on its text; equal hashes mean equal models under any method."""
         shared = set(SECTIONS) - {Run, Training, AddedLayers, Keeping}
         elsewhere = {field.name for section in shared for field in fields(section)}
-        choice = {"method", "federation", "keep_by", "keep_ensemble", "start_from"}
+        choice = {"method", "federation", "keep_by", "keep_ensemble", "start_from", "layers"}
         return self._hash({"tensor-set": self.trained_set}, elsewhere | choice)
 
     def _hash(self, given: Mapping[str, Scalar], without: Set[str] = frozenset()) -> str:

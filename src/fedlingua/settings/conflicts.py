@@ -18,6 +18,7 @@ WITHOUT_FEDERATION: dict[str, tuple[Scalar, ...]] = {
     "aggregation": ("fed-mean", "fed-avg", "by-loss"),
     "async.buffer": (0,),
     "dp.epsilon": (0,),
+    "layers": ("",),
     "privacy.sum": ("plain",),
     "pull": (0,),
     "send.rule": ("all", ""),
@@ -58,11 +59,15 @@ def _of_methods(settings: Settings) -> Iterator[str]:
 def _of_the_run(settings: Settings) -> Iterator[str]:
     if settings.resume and not settings.run_dir:
         yield "resume = true needs run-dir, the folder of the run to resume"
-    for key, value in (("strategy", settings.strategy), ("client", settings.client)):
+    layers = [("layers", name) for name in settings.own_layers]
+    for key, value in (("strategy", settings.strategy), ("client", settings.client), *layers):
         if value and not re.fullmatch(r"[\w.]+:\w+(\(.*\))?", value):
-            name = value if re.fullmatch(r"\w+(\(.*\))?", value) else f"My{key.title()}"
+            name = value if re.fullmatch(r"\w+(\(.*\))?", value) else f"My{key.title().removesuffix('s')}"
             flowers = f", 'flwr.serverapp.strategy:{name}' for a class of Flower's" if key == "strategy" else ""
             yield f"{key} = {value!r} is not known; give 'my_file:{name}' for a class in my_file.py{flowers}, or leave it empty"
+    classes = [name.partition("(")[0] for _, name in layers]
+    if twice := next((name for name in classes if classes.count(name) > 1), ""):
+        yield f"layers = {settings.layers!r} has {twice!r} twice; give each layer once"
     if settings.start_from and settings.compares_rounds:
         yield (
             f"start-from = {settings.start_from!r}, and selection {settings.selected_by} compares the first round with the backbone's "
@@ -212,6 +217,7 @@ NOT_SHARED: Exclusions = {
     "tensor-set": (lambda s: s.trained_set == "controllers", "trains without noise what stays at a site; give another"),
     "send.rule": (lambda s: s.rule != "all", "leaves out tensors, and their noise; give 'all'"),
     "client": (lambda s: bool(s.client), "may send other numbers than sums of clipped gradients; leave it empty"),
+    "layers": (lambda s: bool(s.layers), "may send other numbers than sums of clipped gradients; leave it empty"),
 }
 """Key -> test of whether its value does not go with noise in shares, and the reason. A round has to send one noised sum of
 gradients that are clipped by sentence. `NOT_PRIVATE` and `NOT_SUMMED` exclude the rest."""

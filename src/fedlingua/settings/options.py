@@ -67,6 +67,7 @@ class Option:
         when: Condition under which it has an effect; otherwise it is not part of the run hash.
         off: Values with which a run behaves as it did before the option was added; they are not part of the run hash.
         papers: Short name of a paper (see PAPERS) -> the value used there.
+        listed: Whether its text is a list with commas, which a file may also give as a list.
         resumable: Whether a resumed run may change it; then it is not part of the run hash.
         approved: Whether a site has to approve its value. False if it changes neither a site's work nor what leaves the site.
     """
@@ -85,6 +86,7 @@ class Option:
     when: When = ALWAYS
     off: tuple[Scalar, ...] = ()
     papers: Mapping[str, Scalar] = dataclasses.field(default_factory=dict)
+    listed: bool = False
     resumable: bool = False
     approved: bool = True
 

@@ -103,6 +103,9 @@ class Run:
     """A class of your own, "my_file:MyStrategy(q=0.2)", or of Flower's, "flwr.serverapp.strategy:FedMedian"; "": the method's."""
     client: str = option("", off=("",))
     """A class of your own, "my_file:MyClient(q=0.2)"; "": the task's."""
+    layers: str = option("", off=("",), when=TRAVELS, listed=True)
+    """Layers of your own, separated by commas or as a list: ["my_file:MyLayer(q=0.2)"]. Each changes what a round sends, at the
+    site or at the server, in the order given."""
     seed: int = option(2022, least=0)
     """Seed of all randomness: order of text, initial tensors, dropout, random thresholds."""
     rounds: int = option(16, least=1, liu=5)
@@ -132,7 +135,7 @@ class Run:
     keep_translations: int = option(0, key="keep-translations", least=0, resumable=True)
     """Number of dev sentences, from the first on, that each site translates after every round for the report. The
     site stores them in its own folder (translations-by-round/). No tensor, score or byte sent changes."""
-    track: str = option("", check=tracker_names, **SERVERS_OWN)
+    track: str = option("", check=tracker_names, listed=True, **SERVERS_OWN)
     """Experiment trackers that `fedlingua run` and `suite` log rounds and scores to, separated by commas:
     tensorboard, mlflow, trackio (each an extra of that name). `fedlingua track` logs other runs."""
 
@@ -216,7 +219,7 @@ class AddedLayers:
     """Rank of the added matrices."""
     lora_alpha: float = option(16.0, when=trains("lora"))
     """The added matrices are scaled by alpha / rank."""
-    lora_targets: str = option("q_proj,v_proj", when=trains("lora"))
+    lora_targets: str = option("q_proj,v_proj", when=trains("lora"), listed=True)
     """Linear layers that get the matrices, by the ends of their names, separated by commas. q_proj, k_proj and v_proj also
     match the names of queries, keys and values in other model families."""
     controllers: int = option(4, least=1, when=trains("controllers"), liu=4)
@@ -387,7 +390,7 @@ class Scoring:
     little text repeat themselves, which hides what they know from BLEU."""
     score_split: str = option("test", choices=("test", "dev"), liu="test", chu="test")
     """Text that is scored at the end: test, or dev while settings are being chosen."""
-    metrics: str = option("bleu,chrf", check=metric_names, off=("bleu,chrf",))
+    metrics: str = option("bleu,chrf", check=metric_names, off=("bleu,chrf",), listed=True)
     """What each site measures at the end, separated by commas; besides these two: chrf++, ter, length-ratio,
     off-target, comet."""
     comet_model: str = option("wmt22-comet-da", off=("wmt22-comet-da",))

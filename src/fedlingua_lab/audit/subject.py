@@ -110,6 +110,7 @@ def _check(settings: Settings, run_dir: Path) -> None:
     refused = {
         f"method = {settings.method!r} sends no tensors that were trained": not (settings.how.travels and settings.how.trains),
         f"client = {settings.client!r} trains in a way of its own": bool(settings.client),
+        f"layers = {settings.layers!r} may change what was trained": bool(settings.layers),
         f"task = {settings.task!r} trains on no sentence pairs": settings.task != "translation",
         f"tensor-set = {settings.trained_set!r} leaves a part of the model at the site": settings.splits_model,
         f"send.rule = {settings.rule!r} sends a part of each update": settings.rule != "all",

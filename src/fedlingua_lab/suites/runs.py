@@ -87,8 +87,9 @@ def content_hash(settings: Settings, federation: Federation) -> str:
 
 
 def own_files(settings: Settings) -> list[Path]:
-    """Return the files beside pyproject.toml that `strategy` and `client` name, and those there whose names occur in these."""
-    names, files = [named.partition(":")[0] for named in (settings.strategy, settings.client)], dict[Path, None]()
+    """Return the files beside pyproject.toml that `strategy`, `client` and `layers` name, and those there whose names occur in these."""
+    own, files = (settings.strategy, settings.client, *settings.own_layers), dict[Path, None]()
+    names = [named.partition(":")[0] for named in own]
     for name in names:  # which grow meanwhile
         if (file := APP_DIR / f"{name}.py").is_file() and file not in files:
             files[file] = None

@@ -406,6 +406,7 @@ SHARED = {
         ({"sampling-temperature": 2.0}, "sampling-temperature = 2.0 weighs sentences of a small site more"),
         ({"tensor-set": "controllers"}, "tensor-set = 'controllers' trains without noise"),
         ({"client": "my_file:MyClient"}, "client = 'my_file:MyClient' may send other numbers"),
+        ({"layers": "my_file:MyLayer"}, "layers = 'my_file:MyLayer' may send other numbers"),
         ({"send.rule": "top-k"}, "send.rule = 'top-k' takes numbers or losses of single sites"),
         ({"send.rule": "fixed-g"}, "send.rule = 'fixed-g' leaves out tensors, and their noise; give 'all'"),
         ({"send.code": "4bit"}, "send.code = '4bit' codes numbers"),

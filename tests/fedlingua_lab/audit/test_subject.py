@@ -31,6 +31,7 @@ def refused(folder: RunFolder, **asked: object) -> str:
         ({"method": "adapter-local"}, "method = 'adapter-local' sends no tensors that were trained"),
         ({"task": "masked-language"}, "task = 'masked-language' trains on no sentence pairs"),
         ({"client": "mine:Mine"}, "client = 'mine:Mine' trains in a way of its own"),
+        ({"layers": "mine:Mine"}, "layers = 'mine:Mine' may change what was trained"),
         ({"tensor-set": "controllers"}, "leaves a part of the model at the site"),
         ({"dp.unit": "document", "dp.epsilon": 8.0}, "dp.unit = 'document' hides more than the single sentences"),
         ({"send.rule": "top-k"}, "send.rule = 'top-k' sends a part of each update"),

@@ -156,7 +156,7 @@ def test_the_folder_of_a_row_of_one_site_is_cleared_whatever_the_site_is_called(
     assert not silo.folder.exists()
 
 
-@pytest.mark.parametrize("key", ["client", "strategy"])
+@pytest.mark.parametrize("key", ["client", "strategy", "layers"])
 def test_own_code_that_was_changed_is_another_run(file: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     monkeypatch.setattr("fedlingua_lab.suites.runs.APP_DIR", file.parent)
     monkeypatch.setattr("fedlingua.desk.check_settings.check_own_code", lambda settings: None)  # these are no real classes

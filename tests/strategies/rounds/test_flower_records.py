@@ -11,11 +11,11 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedlingua.common.errors import RunError
 from fedlingua.exchange.joined import Joined
-from fedlingua.exchange.state import State
+from fedlingua.exchange.state import State, checked_state
 from fedlingua.exchange.tensors import TensorSet, TensorSpec
 from fedlingua.exchange.updates import Update
 from fedlingua.runs.checkpoints import Checkpoints
-from strategies.rounds.flower_records import arrays_of, checked_state, content_of, site_of, state_of, update_of
+from strategies.rounds.flower_records import arrays_of, content_of, site_of, state_of, update_of
 
 SET = TensorSet("toy", (TensorSpec("e", (2, 2), "encoder", 0), TensorSpec("d", (2,), "decoder", 0)))
 

@@ -432,6 +432,7 @@ TABLE = [
     Mistake(own("strategy", "Ruled"), "has a rule", "'own:Ruled'", "strategies.methods.fed_mean.FedMean", has=own_file),
     Mistake(own("client", "Plane"), "own has no 'Plane'", "client = 'own:Plane'", "did you mean 'Plain'?", has=own_file),
     Mistake(own("client", "Plain"), "wanted a subclass of clients.site_client", "'own:Plain'", "TranslationClient", has=own_file),
+    Mistake(own("layers", "Plain"), "wanted a subclass of fedlingua.layers", "'own:Plain'", "Layer", has=own_file),
     Mistake(
         own("client", "Plain"), "cannot import 'own'", "own.py", "mend the SyntaxError", has=file("own.py", "class Plain(:\n")
     ),
