@@ -121,3 +121,9 @@ def test_private_training_is_told_with_its_guarantee_and_its_steps() -> None:
     assert "loss, tokens" not in sent[TRAIN]
     assert "trained alone" in sends(SETTINGS, None)[FINISH]
     assert "trained alone" not in sent[FINISH]  # where sites choose, a private run says nothing of it
+
+
+def test_a_site_reads_which_layers_change_what_it_sends() -> None:
+    own = dataclasses.replace(SETTINGS, layers="my_file:Mine")
+    assert "once the bundle's layers = 'my_file:Mine' have changed them, and what else these add" in sends(own, None)[TRAIN]
+    assert "layers" not in sends(SETTINGS, None)[TRAIN]

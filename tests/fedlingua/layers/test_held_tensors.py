@@ -40,7 +40,8 @@ def request(kind, number, **values):
 def holding(best=0, last=1):
     """A layer whose sites would keep the round `best`, and store the `last` ones."""
     layer = HeldTensors(SimpleNamespace(rounds_at_sites=last), {})
-    layer.begin(SimpleNamespace(initial={}, tensor_set=SET, best_of=lambda site: best), None)
+    layer.run = SimpleNamespace(initial={}, tensor_set=SET, best_of=lambda site: best)
+    layer.begin(layer.run, None)
     return layer
 
 

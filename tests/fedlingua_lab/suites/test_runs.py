@@ -10,7 +10,7 @@ import pytest
 from fedlingua.common.errors import ConfigError, CorpusError
 from fedlingua.runs.folder import RunFolder
 from fedlingua_lab.suites.read import read_suite
-from fedlingua_lab.suites.runs import Run, make_ready, plan, standing
+from fedlingua_lab.suites.runs import Run, make_ready, own_files, plan, standing
 from tests.federations import TWO_SITES
 from tests.recorded import SUITE, record_completed
 
@@ -156,7 +156,7 @@ def test_the_folder_of_a_row_of_one_site_is_cleared_whatever_the_site_is_called(
     assert not silo.folder.exists()
 
 
-@pytest.mark.parametrize("key", ["client", "strategy", "layers"])
+@pytest.mark.parametrize("key", ["client", "strategy"])
 def test_own_code_that_was_changed_is_another_run(file: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     monkeypatch.setattr("fedlingua_lab.suites.runs.APP_DIR", file.parent)
     monkeypatch.setattr("fedlingua.desk.check_settings.check_own_code", lambda settings: None)  # these are no real classes
@@ -168,6 +168,14 @@ def test_own_code_that_was_changed_is_another_run(file: Path, monkeypatch: pytes
         file.with_name(f"{name}.py").write_text("import helper, mine  # changed\n")
         assert (folders(file, **own) != names) == is_of_it
     assert folders(file) == without
+
+
+def test_the_files_of_all_layers_are_own_code(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedlingua_lab.suites.runs.APP_DIR", file.parent)
+    for name in ("mine", "other", "third"):
+        file.with_name(f"{name}.py").touch()
+    settings = replace(planned(file)[1].settings, layers="mine:Mine(q=0.5, r=(1, 2)), other:Other")
+    assert [own.stem for own in own_files(settings)] == ["mine", "other"]
 
 
 def test_own_code_that_is_missing_is_refused_with_the_row(file: Path) -> None:
