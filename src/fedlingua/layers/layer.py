@@ -385,8 +385,8 @@ class Layers(Layer):
         return self._down(hook)[::-1]
 
     def join(self, run: Joining, grid: Grid, trainable: Any) -> None:
-        for layer in self.list:
-            layer.join(run, grid, trainable)
+        for join in self._down("join"):
+            join(run, grid, trainable)
 
     def begin(self, run: Server, grid: Grid) -> None:
         for layer in self.list:

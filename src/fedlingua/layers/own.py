@@ -16,7 +16,7 @@ from fedlingua.settings.config import Settings
 from fedlingua.settings.own_code import check_arguments, named_class
 
 HOOKS = {name: each for name, each in vars(Layer).items() if inspect.isfunction(each) and name != "__init__"}
-AT_SITE, OF_A_REPLY = ("training", "update", "hide"), ("reply", "hides")
+AT_SITE, OF_A_REPLY = ("texts", "training", "update", "measured"), ("reply", "hides")
 """Hooks whose errors a site's error reply tells, and those whose errors refuse a site's reply. Any other error ends the run."""
 
 

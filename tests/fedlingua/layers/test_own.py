@@ -68,17 +68,6 @@ class Noise(Layer):
         return replace(after, tensors=noised, values=values, of_layers={**after.of_layers, "layer/noise": draws.normal(size=3)})
 
 
-class Halved(Layer):
-    '''Every change is halved at the server.'''
-
-    def replies(self, number, trained):
-        for site, training in trained.items():
-            start, update = self.run.received_by(site), training.update
-            half = {name: (start[name] + new) / 2 for name, new in update.tensors.items()}
-            trained[site] = replace(training, update=replace(update, tensors=half))
-        return trained
-
-
 class Failing(Layer):
     def update(self, site, task, going):
         if site.site == "court":
@@ -198,7 +187,7 @@ def test_it_stands_above_selection_codes_and_masks(config: Config, tmp_path: Pat
     """Whatever selects, codes or masks an update, half of each change arrives where a layer halves it."""
     least = {"privacy.min-cluster": 2, "method": "adapter-fed", **others}
     plain, _ = run({**config, **least}, tmp_path / "plain")
-    halved, _ = run({**config, **least, "layers": "own_layers:Halved"}, tmp_path / "halved")
+    halved, _ = run({**config, **least, "layers": "tests.own_layer:Halved"}, tmp_path / "halved")
     start, whole, half = start_of(plain), last_tensors(plain), last_tensors(halved)
     moved, less = (np.concatenate([(each[name] - start[name]).ravel() for name in start]) for each in (whole, half))
     assert np.linalg.norm(less - moved / 2) < (0.35 if "send.code-down" in others else 0.01) * np.linalg.norm(moved)
@@ -329,7 +318,7 @@ def test_a_reply_that_a_layer_cannot_read_is_refused_by_its_name(config: Config,
         ("no_such_file:MyLayer", "layers = 'no_such_file:MyLayer': cannot import 'no_such_file'"),
         ("my_layer:LargestChange", "did you mean 'LargestChanges'"),
         ("own_layers:NumPyClient", "wanted a subclass of fedlingua.layers.layer.Layer"),
-        ("own_layers:Bare", "Bare defines no hook; wanted one or more of begin, sites"),
+        ("own_layers:Bare", "Bare defines no hook; wanted one or more of join, begin"),
         ("own_layers:Narrow", r"Narrow\.update does not take what a run passes .*; wanted \(self, site, task, going\)"),
         ("my_layer:LargestChanges(part=1)", r"LargestChanges cannot be made \(got an unexpected keyword argument 'part'\)"),
         ("MyLayer", "layers = 'MyLayer' is not known; give 'my_file:MyLayer' for a class in my_file.py"),

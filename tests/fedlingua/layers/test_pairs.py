@@ -27,6 +27,7 @@ from fedlingua.layers.held_tensors import HeldTensors
 from fedlingua.layers.layer import Layer, Layers
 from fedlingua.layers.order import layers_of
 from fedlingua.layers.overlap import Overlap
+from fedlingua.layers.own import OwnLayers
 from fedlingua.layers.private_training import PrivateTraining
 from fedlingua.layers.probe import LearnedThreshold
 from fedlingua.layers.secure_sum import SecureSums
@@ -46,6 +47,7 @@ ON: dict[str, tuple[type[Layer], dict[str, Any]]] = {
     "norm clipping": (NormClip, {"aggregation": "norm-clip", "robust.clip-norm": 0.02}),
     "judged updates": (JudgedUpdates, {"robust.max-ratio": 1.9}),
     "differential privacy": (PrivateTraining, {"dp.epsilon": 8.0}),
+    "one's own": (OwnLayers, {"layers": "tests.own_layer:Halved"}),
     "selection": (SelectedTensors, {"send.rule": "dp-g"}),
     "codes": (Codes, {"send.code": "4bit"}),
     "secure sums": (SecureSums, {"privacy.sum": "secure"}),
