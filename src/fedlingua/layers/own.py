@@ -21,7 +21,7 @@ AT_SITE, OF_A_REPLY = ("texts", "training", "update", "measured"), ("reply", "hi
 
 
 class OwnLayers(Layers):
-    """The layers that `layers` names, in its order, as one."""
+    """Classes in files of one's own that `layers` names, in its order."""
 
     def __init__(self, settings: Settings) -> None:
         """Make them; raise ConfigError for a class that is no layer, or takes or defines something else than a run passes."""
