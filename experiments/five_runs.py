@@ -23,7 +23,7 @@ RUNS: dict[str, tuple[str, list[str]]] = {
     "families": ("deployment/demo.toml", ["method=adapter-families"]),
     "gradients": ("deployment/demo.toml", ["method=adapter-gradients", "aggregation=fed-avg", "cluster.number=3"]),
     "metasend": ("deployment/demo.toml", ["method=metasend-l", "learning-rate=5e-4", "meta.second-filter=true"]),
-    "numbers": ("deployment/demo.toml", ["method=top-k", "send.share=0.2", "send.missing=renormalise", "aggregation=by-loss"]),
+    "numbers": ("deployment/demo.toml", ["method=top-k", "send.share=0.2", "aggregation=by-loss"]),
     "medical": ("medical/demo.toml", ["evaluate-every=1"]),
 }
 """Name -> experiment file and what differs from it."""

@@ -11,7 +11,7 @@ import numpy as np
 from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.clustering.clusters import Clusters
 from fedlingua.common.cores import BLOCK, SPAN, on_cores
-from fedlingua.exchange.joined import Flat, Joined, Numbers, Some, join
+from fedlingua.exchange.joined import Joined, Some, join
 from fedlingua.exchange.state import ClusterTensors
 from fedlingua.exchange.tensors import NamedTensors, TensorSet
 from fedlingua.exchange.updates import Sent, Update
@@ -114,18 +114,14 @@ def shares_of(updates: Mapping[str, Update], clusters: Clusters, by: Weights) ->
 # --- The mean ----------------------------------------------------------------------------------------------------------------
 
 
-def mean(before: NamedTensors, sent: Sequence[Sent], missing: str = "previous") -> NamedTensors:
+def mean(before: NamedTensors, sent: Sequence[Sent]) -> NamedTensors:
     """Return the mean of what a cluster's sites sent; a number that no site sent stays unchanged, bit for bit.
 
     If all sites sent everything, this is FedAvg (FedMean under equal weights). Eq. 4 of MetaSend (Chu et al. 2024) sums over all sites
-    and does not say what is added for a site that sent nothing; `send.missing` has both readings:
+    and does not say what is added for a site that sent nothing. Here it is what the site received, as if it had not changed:
+    W_s = W_g + sum over senders k of w_k (W_k - W_g).
 
-    - `previous`: what the site received, as if it had not changed: W_s = W_g + sum over senders k of w_k (W_k - W_g).
-    - `renormalise`: the weights are shared among the senders alone.
-
-    Sums run in the order given, in float32: float32(w) * x, site after site. Only if a tensor was sent in part and weights are
-    renormalised, each number has its own divisor; then the sum is taken in float64 and rounded once, so that a number that one site
-    alone sent stays exact.
+    Sums run in the order given, in float32: float32(w) * x, site after site.
 
     Args:
         before: The cluster's tensors at the beginning of the round.
@@ -133,33 +129,25 @@ def mean(before: NamedTensors, sent: Sequence[Sent], missing: str = "previous") 
     """
     every = [before, *(site.tensors for site in sent)]
     begun, *given = (each if isinstance(each, Joined | Some) else Some(each, each) for each in every)
-    everybody = list(zip(sent, given, strict=True))
     sizes = {name: len(begun.flat(name)) for name in before}
     memory, ends = np.empty(sum(sizes.values()), np.float32), dict(zip(sizes, accumulate(sizes.values()), strict=True))
 
     def add_up(name: str, span: int) -> None:
         """Compute one core's span of a tensor, in blocks that stay in the core's cache while all sites are added."""
-        start, senders = begun.flat(name), [(site, tensors) for site, tensors in everybody if name in tensors]
-        # What each site adds, and which of its numbers count (None: all).
-        among = senders if missing == "renormalise" else everybody
-        arrays = [tensors.flat(name) if name in tensors else start for _, tensors in among]
-        masks = [site.masks.get(name) if name in tensors else None for site, tensors in among]
-        weights, in_part = [site.weight for site, _ in among], all(name in site.masks for site, _ in senders)
-        divides = missing == "renormalise" and any(mask is not None for mask in masks)
-        if missing == "renormalise" and not divides:
-            weights = [weight / math.fsum(weights) for weight in weights]
+        start = begun.flat(name)
+        arrays = [tensors.flat(name) if name in tensors else start for tensors in given]
+        # Which of its numbers each site sent; None: all, or none of the tensor.
+        masks = [site.masks.get(name) if name in tensors else None for site, tensors in zip(sent, given, strict=True)]
+        in_part = all(name in site.masks for site, tensors in zip(sent, given, strict=True) if name in tensors)
         total, last = memory[ends[name] - sizes[name] : ends[name]], min(span + SPAN, sizes[name])
         scratch = np.empty(min(BLOCK, last - span), np.float32)
         for first in range(span, last, BLOCK):
             block = slice(first, min(first + BLOCK, last))
             sums, counted = total[block], [None if mask is None else mask[block] for mask in masks]
-            if divides:
-                sums[:] = _divided(start, arrays, weights, counted, block)
-                continue
             sums.fill(0)
-            for array, weight, mask in zip(arrays, weights, counted, strict=True):
+            for site, array, mask in zip(sent, arrays, counted, strict=True):
                 numbers = array[block] if mask is None else np.where(mask, array[block], start[block])
-                sums += np.multiply(numbers, np.float32(weight), out=scratch[: len(sums)])
+                sums += np.multiply(numbers, np.float32(site.weight), out=scratch[: len(sums)])
             if in_part:  # numbers that nobody sent: summing shares of the old value would round it
                 there = np.logical_or.reduce([mask for mask in counted if mask is not None], initial=False)
                 np.copyto(sums, start[block], where=~there)
@@ -168,15 +156,3 @@ def mean(before: NamedTensors, sent: Sequence[Sent], missing: str = "previous") 
     if isinstance(before, Joined) and len(before.parts) < 2:
         return Joined(dict.fromkeys(before.parts, memory), before.chosen)
     return {name: memory[end - sizes[name] : end].reshape(before[name].shape) for name, end in ends.items()}
-
-
-def _divided(
-    start: Flat, arrays: Sequence[Flat], weights: Sequence[float], masks: Sequence[Numbers | None], block: slice
-) -> Numbers:
-    sums, present = np.zeros((2, block.stop - block.start))
-    for array, weight, mask in zip(arrays, weights, masks, strict=True):
-        chosen = True if mask is None else mask
-        np.add(sums, weight * array[block].astype(np.float64), out=sums, where=chosen)
-        np.add(present, weight, out=present, where=chosen)
-    np.divide(sums, present, out=sums, where=present > 0)
-    return np.where(present > 0, sums, start[block])

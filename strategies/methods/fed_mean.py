@@ -45,7 +45,6 @@ class FedMean(SiteStrategy):
         super().__init__(of)
         settings = of.settings
         self.weights = weights_of(settings, self._note_bound)
-        self.missing = "previous" if settings.selected_by == "all" else settings.missing
         self.optimizer = None if settings.optimized_by == "none" else ServerOptimizer(settings)
 
     def aggregate(self, state: State, updates: Mapping[str, Update]) -> State:
@@ -60,7 +59,7 @@ class FedMean(SiteStrategy):
         if self.rule:
             return self.rule(members)
         weights = self.weights([replace(update, tensors={}) for update in members])  # weights depend on sizes and losses alone
-        return mean(before, [update.sent(weight) for update, weight in zip(members, weights, strict=True)], self.missing)
+        return mean(before, [update.sent(weight) for update, weight in zip(members, weights, strict=True)])
 
     def _note_bound(self, site: str, share: float) -> None:
         most = self.settings.max_site_share
@@ -69,8 +68,6 @@ class FedMean(SiteStrategy):
 
 def needs_means(settings: Settings) -> tuple[str, str] | None:
     """Return which setting has no effect but in a mean, in words, and its value without one; None if there is none."""
-    if settings.missing == "renormalise" and settings.selected_by != "all":
-        return "send.missing = 'renormalise' takes means over the sites that sent", "previous"
     if settings.aggregation != "fed-mean":
         return f"aggregation = {settings.aggregation!r} says what a site counts in a mean", "fed-mean"
     if settings.optimized_by != "none":

@@ -12,9 +12,6 @@ With g as a soft gate (`gate_slope`) and L_val = sum_j v_j L_j over the sites' o
   tensors on the others' loss is left out.
 - `loss`: only L_val travels, as in the journal. It is a step function of theta, so the slope is that of its mean over thetas drawn
   around mu (`score_slope`). Unbiased for that mean, and noisy: one draw a round.
-
-With the mean over senders only (`send.missing = "renormalise"`), a tensor that one site alone sends would count in full however
-far its gate is open: its true slope is 0, with nothing to learn from. So theta is learnt as above whichever mean is used.
 """
 
 import math

@@ -145,10 +145,6 @@ NOT_SUMMED: Exclusions = {
         lambda s: s.rule not in AGREED,
         f"takes numbers or losses of single sites; give one of {', '.join(AGREED)}, by which all sites send the same",
     ),
-    "send.missing": (
-        lambda s: s.rule != "all" and s.missing == "renormalise",
-        "takes means over the sites that sent a tensor, and all or none do; give 'previous'",
-    ),
     "send.code": (lambda s: s.code_up.method != "none", "codes numbers that masks have to cover; give 'none' or 'auto'"),
     "strategy": (lambda s: bool(s.strategy), "is handed single updates; leave it empty"),
     "optimizer": (lambda s: s.optimizer == "sgd", "bounds no update, by which numbers are scaled; give adam or adamw"),
@@ -216,6 +212,7 @@ NOT_SHARED: Exclusions = {
     "sampling-temperature": (lambda s: s.sampling_temperature != 1, "weighs sentences of a small site more than others'; give 1"),
     "tensor-set": (lambda s: s.trained_set == "controllers", "trains without noise what stays at a site; give another"),
     "send.rule": (lambda s: s.rule != "all", "leaves out tensors, and their noise; give 'all'"),
+    "sites-per-round": (lambda s: s.sites_per_round > 0, "leaves out sites, and their shares of the noise; give 0"),
     "client": (lambda s: bool(s.client), "may send other numbers than sums of clipped gradients; leave it empty"),
     "layers": (lambda s: bool(s.layers), "may send other numbers than sums of clipped gradients; leave it empty"),
 }

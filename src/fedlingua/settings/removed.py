@@ -58,6 +58,7 @@ KEYS: dict[str, Removed] = {
     **{key: Removed(f"leave it out: runs have {value!r}", (value,)) for key, value in _LEFT_OUT.items()},
     "deadline.evaluate-s": Removed("give deadline.phase-s", None),
     "deadline.finish-s": Removed("give deadline.phase-s and deadline.keep-s", None),
+    "send.missing": Removed("leave it out: what a site did not send counts with what it received", ("previous",)),
     "own-model": Removed("leave it out; the last phase gives each site a model of its own (keep.choose)", ("none",), spent=False),
     "private-layers": Removed(
         "leave it out, or give tensor-set = 'controllers', of which only the added layers travel", ("",), spent=False

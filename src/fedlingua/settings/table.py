@@ -37,7 +37,6 @@ NOT_THE_METHODS_RULE = When("a value other than the method's", lambda s: s.rule 
 CLUSTERED = When("a method with clusters", lambda s: s.how.clustering not in ("none", "alone"))
 GRADIENTS = When("method = adapter-gradients", lambda s: s.how.clustering == "gradients")
 PRIVATE = GRADIENTS & When("signature.form = private", lambda s: s.signature_form == "private")
-SENDS_LESS = When("a send.rule other than all", lambda s: s.rule != "all")
 METASENDS = sends("metasend-g", "metasend-l")
 FILTERED = METASENDS & When("meta.second-filter = true", lambda s: s.second_filter)
 DRAWS = When("sample.least or sample.share above 0", lambda s: s.draws)
@@ -344,8 +343,6 @@ class Sending:
     )
     """Draw the threshold from [0, 1] (unit), or from the range of a site's deviations in the round; under secure
     sums, of the mean's."""
-    missing: str = option("previous", key="send.missing", choices=("previous", "renormalise"), when=SENDS_LESS)
-    """A tensor that a site did not send counts with its previous value (previous), or not at all (renormalise)."""
     apf_window: int = option(4, least=1, when=sends("apf"), chu=4)
     """Rounds over which a number's movement is judged."""
     apf_threshold: float = option(0.3, least=0, below=1, when=sends("apf"))

@@ -63,8 +63,7 @@ ALL = {"encoder": {"all": tuple(map(str, range(12)))}, "decoder": {"all": ()}, "
 
 
 @pytest.mark.parametrize("steps", [False, True])
-@pytest.mark.parametrize("missing", ["previous", "renormalise"])
-def test_neither_does_that_of_a_fold_of_what_sites_selected(tmp_path, steps, missing):
+def test_neither_does_that_of_a_fold_of_what_sites_selected(tmp_path, steps):
     start = {"encoder": {"all": {name: np.zeros(LENGTH // 8, np.float32) for name in LONG.names}}, "decoder": {}, "shared": {}}
 
     def peak(sites: int) -> int:
@@ -77,11 +76,11 @@ def test_neither_does_that_of_a_fold_of_what_sites_selected(tmp_path, steps, mis
                 half = Selection(LONG, np.isin(LONG.names, LONG.names[:4] if number % 2 else LONG.names[4:]))
                 updates[str(number)] = Update(str(number), files.store(str(number), arrived), 1, half)
                 del arrived
-            combine = partial(weighted_mean, by=equally, missing=missing)
+            combine = partial(weighted_mean, by=equally)
             combine = partial(pseudo_gradient, combine=combine) if steps else combine
             new = inner_cluster_aggregation(start, updates, LONG, ALL, combine)["encoder"]["all"]
             senders = [number for number in range(sites) if number % 2 == 0]
-            mean = sum(senders) / (sites if missing == "previous" else len(senders))
+            mean = sum(senders) / sites
             assert new["w7"][0] == pytest.approx(-mean if steps else mean)
             return tracemalloc.get_traced_memory()[1]
         finally:

@@ -338,7 +338,6 @@ def test_a_resumed_run_opens_a_round_for_the_same_sites_or_not_at_all(secure: di
 VALUES: dict[str, dict[str, Any]] = {
     "aggregation": {"aggregation": "by-loss"},
     "send.rule": {"send.rule": "metasend-g"},
-    "send.missing": {"send.rule": "fixed-g", "send.missing": "renormalise"},
     "send.code": {"send.code": "4bit"},
     "strategy": {"strategy": "my_file:MyStrategy"},
     "optimizer": {"optimizer": "sgd"},

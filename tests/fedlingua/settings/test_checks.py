@@ -232,7 +232,6 @@ def test_keys_that_do_not_go_together_are_refused(run_config: dict[str, Any], ch
         ({"method": "centralized"}, "under method centralized nothing leaves a site"),
         ({"send.rule": "metasend-g"}, "selection metasend-g makes a threshold from all sites' losses"),
         ({"sample.least": 9, "sample.replacement": False}, "a site that is not drawn would miss its next examples"),
-        ({"privacy.sum": "secure"}, "sites-per-round = 4.0 leaves out sites whose masks the others' cancel; give 0"),
     ],
 )
 def test_what_does_not_go_with_rounds_of_some_sites_is_refused(
