@@ -2,11 +2,11 @@
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from typing import Any, TypeVar
 
-from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
 from fedlingua.common.errors import RunError
@@ -356,58 +356,6 @@ def read_reply(site: str, reply: Message, task: Task, parse: Parser[T]) -> Reply
         raise
     except Exception as error:  # a reply with arbitrary content may fail anywhere
         return bad_reply(site, error)
-
-
-def ask_every_site(
-    grid: Grid,
-    settings: Settings,
-    registry: Registry,
-    folder: RunFolder,
-    message_type: str,
-    parse: Parser[T],
-    need: str,
-    most_bytes: Callable[[str], int],
-    records: Callable[[str], Mapping[str, ArrayRecord | ConfigRecord]] = lambda site: {},
-) -> dict[str, T]:
-    """Ask all sites before the first round and return site -> its parsed reply, in federation order.
-
-    A site that sends a bad reply is asked once more.
-
-    Args:
-        need: What the run needs of every site, in words; the error message begins with it.
-        most_bytes: Site -> the upper bound of its reply's size.
-        records: Site -> what its request carries besides its task.
-
-    Raises:
-        RunError: A site is absent or sent no usable reply; the message names the sites and the reasons.
-    """
-    run = folder.read("run.json") or {}
-    tasks = {site: Task(site, str(run.get("id", "")), int(run.get("attempt", 1)), 0) for site in registry.sites}
-    deadline = settings.deadline_of("train")
-    parsed: dict[str, T] = {}
-
-    ask = list(tasks)
-    for _ in range(2):
-        messages = {site: registry.request(message_type, tasks[site], deadline) for site in ask}
-        for site, message in messages.items():
-            message.content.update(records(site))
-        folder.event("phase", phase=message_type.rpartition(".")[2], round=0, rounds=0, sites=len(messages))
-        failures: list[Failure] = []
-        for site, reply in replies_to(grid, messages, deadline, most_bytes):
-            result = reply if isinstance(reply, Failure) else read_reply(site, reply, tasks[site], parse)
-            if isinstance(result, Failure):
-                failures.append(result)
-            else:
-                parsed[site] = result.parsed
-        failures = in_order([failure for failure in failures if failure.kind != "duplicate"], ask)
-        ask = [failure.site for failure in failures if failure.kind in ("refused", "unreadable", "failed")]
-        if len(ask) < len(failures) or not ask:
-            break
-    absent = [Failure(site, "is not here") for site in registry.expected if site not in tasks]
-    if missing := [*failures, *absent]:
-        reasons = "; ".join(f"{failure.site}: {failure.reason}" for failure in missing)
-        raise RunError(f"{need}, and {len(missing)} gave none ({reasons})")
-    return {site: parsed[site] for site in registry.expected}
 
 
 def _loss(sums: Any) -> float | None:

@@ -9,12 +9,13 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
 from fedlingua.clustering.clusters import Clusters
+from fedlingua.common.errors import RunError
 from fedlingua.evaluation.totals import Totals
 from fedlingua.exchange import protocol
 from fedlingua.exchange.expected import Expected, Sums
 from fedlingua.exchange.protocol import START, Stage, Task
 from fedlingua.exchange.records import Packed, pack
-from fedlingua.exchange.replies import Reply
+from fedlingua.exchange.replies import Failure, Reply
 from fedlingua.exchange.state import State
 from fedlingua.exchange.tensors import NamedTensors, TensorSet
 from fedlingua.exchange.updates import UpdateFiles
@@ -24,18 +25,13 @@ from fedlingua.runs.folder import RunFolder
 from fedlingua.runs.progress import Progress
 from fedlingua.settings.config import Phase, Settings
 from strategies.checks.contents import MEASURES, Scores
-from strategies.rounds.phases import Phases, ask_every_site
+from strategies.rounds.phases import Parser, Phases, read_reply
 from strategies.rounds.registration import Registry
+from strategies.rounds.replies import in_order, replies_to
 
 T = TypeVar("T")
-PHASES: dict[str, Phase] = {
-    protocol.TRAIN: "train",
-    protocol.PROBE: "train",
-    protocol.SEND: "send",
-    protocol.UNMASK: "send",
-    protocol.EVALUATE: "evaluate",
-    protocol.FINISH: "finish",
-}
+PHASES: dict[str, Phase] = {protocol.EVALUATE: "evaluate", protocol.FINISH: "finish"}
+"""Message type -> the phase whose deadline its requests have; "train": all others."""
 
 
 @dataclass
@@ -56,14 +52,50 @@ class Federated:
         self,
         grid: Grid,
         message_type: str,
-        parse: Callable[[str, Message], T],
+        parse: Parser[T],
         need: str,
         most_bytes: Callable[[str], int],
         records: Callable[[str], Mapping[str, ArrayRecord | ConfigRecord]] = lambda site: {},
     ) -> dict[str, T]:
-        """Ask all sites before the first round, as `ask_every_site` does."""
-        about = grid, self.settings, self.registry, self.folder
-        return ask_every_site(*about, message_type, parse, need, most_bytes, records)
+        """Ask all sites before the first round and return site -> its parsed reply, in federation order.
+
+        A site that sends a bad reply is asked once more.
+
+        Args:
+            need: What the run needs of every site, in words; the error message begins with it.
+            most_bytes: Site -> the upper bound of its reply's size.
+            records: Site -> what its request carries besides its task.
+
+        Raises:
+            RunError: A site is absent or sent no usable reply; the message names the sites and the reasons.
+        """
+        run = self.folder.read("run.json") or {}
+        tasks = {site: Task(site, str(run.get("id", "")), int(run.get("attempt", 1)), 0) for site in self.registry.sites}
+        deadline = self.settings.deadline_of("train")
+        parsed: dict[str, T] = {}
+
+        ask = list(tasks)
+        for _ in range(2):
+            messages = {site: self.registry.request(message_type, tasks[site], deadline) for site in ask}
+            for site, message in messages.items():
+                message.content.update(records(site))
+            self.folder.event("phase", phase=message_type.rpartition(".")[2], round=0, rounds=0, sites=len(messages))
+            failures: list[Failure] = []
+            for site, reply in replies_to(grid, messages, deadline, most_bytes):
+                result = reply if isinstance(reply, Failure) else read_reply(site, reply, tasks[site], parse)
+                if isinstance(result, Failure):
+                    failures.append(result)
+                else:
+                    parsed[site] = result.parsed
+            failures = in_order([failure for failure in failures if failure.kind != "duplicate"], ask)
+            ask = [failure.site for failure in failures if failure.kind in ("refused", "unreadable", "failed")]
+            if len(ask) < len(failures) or not ask:
+                break
+        absent = [Failure(site, "is not here") for site in self.registry.expected if site not in tasks]
+        if missing := [*failures, *absent]:
+            reasons = "; ".join(f"{failure.site}: {failure.reason}" for failure in missing)
+            raise RunError(f"{need}, and {len(missing)} gave none ({reasons})")
+        return {site: parsed[site] for site in self.registry.expected}
 
 
 class Method(Protocol):
@@ -185,7 +217,7 @@ class Run:
     def requests(self, message_type: str, state: State, grid: Grid, round_of: Callable[[str], int]) -> list[Message]:
         """Make a request for each available site with its tensors. round_of: site -> the tensors' round; 0: the base, no tensors."""
         packed, messages, self.carried = Packed(), list[Message](), state
-        for site in self.phases.available(grid, PHASES[message_type]):
+        for site in self.phases.available(grid, PHASES.get(message_type, "train")):
             number = round_of(site)
             messages.append(self.request(message_type, site, number, number))
             tensors = self.strategy.model_for(state, site) if number else {}
@@ -194,10 +226,10 @@ class Run:
 
     def request(self, message_type: str, site: str, number: int, own_round: int) -> Message:
         """Make a request without tensors. own_round: The round whose tensors to use of those that never leave the site."""
-        task = self._task(site, number, own_round, PHASES[message_type] in ("train", "send"))
+        task = self._task(site, number, own_round, message_type not in PHASES)
         if message_type == protocol.TRAIN:
             task = replace(task, measure=self.progress.pending)
-        deadline = self.settings.deadline_of(PHASES[message_type], task.measure is not None)
+        deadline = self.settings.deadline_of(PHASES.get(message_type, "train"), task.measure is not None)
         return self.registry.request(message_type, task, deadline)
 
     def _task(self, site: str, number: int, own_round: int, trains: bool) -> Task:

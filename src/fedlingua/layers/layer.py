@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
@@ -364,6 +364,21 @@ class Layer:
         return reply
 
 
+Hook = TypeVar("Hook", bound=Callable[..., Any])
+
+
+def _through(hook: Hook, up: bool = False) -> Hook:
+    """Return a hook that passes its last argument through those of the layers: each gets what the one before has made of it."""
+
+    def passed(self: "Layers", *given: Any) -> Any:
+        *about, value = given
+        for each in self._up(hook.__name__) if up else self._down(hook.__name__):
+            value = each(*about, value)
+        return value
+
+    return cast(Hook, passed)
+
+
 class Layers(Layer):
     """A run's layers as one, in the order of the list. Of each hook only those layers are called that define it."""
 
@@ -395,26 +410,24 @@ class Layers(Layer):
             begin(run, grid)
         self.asks_all = all(layer.asks_all for layer in self.list)
 
-    def sites(self, number: int, sites: list[str]) -> list[str]:
-        for drawn in self._down("sites"):
-            sites = drawn(number, sites)
-        return sites
+    sites = _through(Layer.sites)
+    quorum = _through(Layer.quorum)
+    records = _through(Layer.records)
+    texts = _through(Layer.texts)
+    update = _through(Layer.update)
+    measured = _through(Layer.measured)
+    state = _through(Layer.state)
+    dev_losses = _through(Layer.dev_losses, up=True)
+    reply = _through(Layer.reply, up=True)
+    replies = _through(Layer.replies, up=True)
+    evaluations = _through(Layer.evaluations, up=True)
+    training = _through(Layer.training, up=True)
 
     def goes_on(self, phase: Phase) -> bool:
         return any(goes_on(phase) for goes_on in self._down("goes_on"))
 
-    def quorum(self, phase: Phase, sites: int, usual: tuple[int, str]) -> tuple[int, str]:
-        for quorum in self._down("quorum"):
-            usual = quorum(phase, sites, usual)
-        return usual
-
     def due(self, number: int, is_last: bool) -> list[str] | None:
         return next((sites for due in self._down("due") if (sites := due(number, is_last)) is not None), None)
-
-    def dev_losses(self, losses: dict[str, Sums]) -> dict[str, Sums]:
-        for dev_losses in self._up("dev_losses"):
-            losses = dev_losses(losses)
-        return losses
 
     def requests(self, messages: dict[str, Message]) -> None:
         for requests in self._down("requests"):
@@ -428,57 +441,8 @@ class Layers(Layer):
         may_help = [not_held(site) for not_held in self._up("not_held")]  # each is told
         return any(may_help)
 
-    def records(self, wanted: set[str]) -> set[str]:
-        for records in self._down("records"):
-            wanted = records(wanted)
-        return wanted
-
-    def reply(self, incoming: Incoming) -> Incoming:
-        for reply in self._up("reply"):
-            incoming = reply(incoming)
-        return incoming
-
-    def replies(self, number: int, trained: dict[str, Training]) -> dict[str, Training]:
-        for replies in self._up("replies"):
-            trained = replies(number, trained)
-        return trained
-
     def hides(self, phase: Phase, site: str, content: RecordDict) -> bool:
         return any(hides(phase, site, content) for hides in self._up("hides"))
 
-    def evaluations(self, number: int, of: int, losses: dict[str, Sums]) -> dict[str, Sums]:
-        for evaluations in self._up("evaluations"):
-            losses = evaluations(number, of, losses)
-        return losses
-
     def totals(self, here: Sequence[str]) -> Totals | None:
         return next((sums for totals in self._up("totals") if (sums := totals(here)) is not None), None)
-
-    def state(self, number: int, before: State, after: State) -> State:
-        for state in self._down("state"):
-            after = state(number, before, after)
-        return after
-
-    def texts(self, node: Node, task: Task, texts: Mapping[str, SiteText]) -> Mapping[str, SiteText]:
-        for used in self._down("texts"):
-            texts = used(node, task, texts)
-        return texts
-
-    def training(
-        self, site: Site, task: Task, received: NamedTensors, optimizer: dict[str, Numbers] | None, train: Train
-    ) -> Train:
-        for training in self._up("training"):
-            train = training(site, task, received, optimizer, train)
-        return train
-
-    def update(self, site: Site, task: Task, going: Outgoing) -> Outgoing:
-        for update in self._down("update"):
-            going = update(site, task, going)
-        return going
-
-    def measured(
-        self, phase: Phase, site: Site, task: Task, asked: RecordDict, received: NamedTensors, result: Any, reply: Records
-    ) -> Records:
-        for measured in self._down("measured"):
-            reply = measured(phase, site, task, asked, received, result, reply)
-        return reply

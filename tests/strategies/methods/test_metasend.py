@@ -11,7 +11,8 @@ import pytest
 from fedlingua.exchange import protocol
 from fedlingua.exchange.records import opened
 from fedlingua.layers import threshold_slope
-from strategies.methods import metasend, threshold
+from fedlingua.selection import learned_threshold
+from strategies.methods import metasend
 from tests.in_process import failing, rounds, run
 
 
@@ -137,7 +138,7 @@ def test_what_takes_longer_is_told_under_its_own_name(config, tmp_path, monkeypa
         monkeypatch.setattr(module, name, waits)
 
     slow(threshold_slope, "corpus_gradient")
-    slow(threshold.ThresholdModel, "step")
+    slow(learned_threshold.ThresholdModel, "step")
     folder, _ = run({**config, "rounds": 1, "method": "adapter-families"}, tmp_path / "run")
     line = rounds(folder)[1]
     assert line["server_s"]["step"] >= 1000
@@ -197,7 +198,7 @@ def test_where_nobody_sends_theta_finds_back(config, tmp_path, monkeypatch):
             reply.content[protocol.METRICS]["deviation"] = 1e4
         return reply
 
-    monkeypatch.setattr(threshold, "TEMPERATURE", 1.0)
+    monkeypatch.setattr(learned_threshold, "TEMPERATURE", 1.0)
     folder, _ = run(config, tmp_path / "run", tamper=tamper)
     told = thresholds(folder)
     assert all(one["stepped"] and one["slope"] for one in told)
