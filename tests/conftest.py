@@ -23,7 +23,7 @@ from fedlingua.desk.pretraining.build import build_model, build_tokenizer
 from fedlingua.desk.pretraining.settings import ModelSize
 from fedlingua.runs.checkpoints import Checkpoints
 from fedlingua.settings.config import Scalar
-from fedlingua.settings.conflicts import NOT_QUANTIZED
+from fedlingua.settings.conflicts import QUANTIZED
 from fedlingua.settings.experiment import default_run_config
 from fedlingua.training.translation import PairExample, encode_pairs
 from fedlingua_demo import phrasebook
@@ -84,7 +84,7 @@ def all_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
 def quantizes_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CPU passes for the GPU that frozen-bits wants; what bitsandbytes computes there is real."""
     pytest.importorskip("bitsandbytes", reason="needs the extra bitsandbytes")
-    monkeypatch.delitem(NOT_QUANTIZED, "device")
+    monkeypatch.delitem(QUANTIZED, "device")
     # Once such a CPU has measured a dev loss, bitsandbytes' layers of 4 bits would pass no gradient.
     monkeypatch.setattr("bitsandbytes.nn.modules.has_avx512bf16", lambda: False)
     # With AVX-512, rows shorter than a block, as small models have them, would get the scales of others: the same numbers as one row.

@@ -1,6 +1,7 @@
 """Keys of a run config that exclude each other, each with the reason and what to do.
 
-Options that only some ways of running allow are in tables: key -> whether its value is in the way, and what it does there.
+What a layer forbids is in a table named after it: key -> whether its value is in the way, and what it does there. The tables stand here
+and not beside the layers, since these import settings, and Flower, which takes a second: a command that reads settings would wait for it.
 """
 
 import math
@@ -135,7 +136,7 @@ def _of_clusters(settings: Settings) -> Iterator[str]:
         )
 
 
-NOT_SUMMED: Exclusions = {
+SECURE_SUMS: Exclusions = {
     "aggregation": (
         lambda s: s.aggregation not in ("fed-mean", "fed-avg") and not s.clips_at_sites,
         "weighs or compares single updates; give 'fed-mean', 'fed-avg', or 'norm-clip' with robust.clip-norm above 0, which is a length "
@@ -158,8 +159,8 @@ NOT_SUMMED: Exclusions = {
         "sends a gradient of each site; give 'private', or a method that is not clustered by gradients",
     ),
 }
-"""Key -> test of whether its value is unsound with secure sums, and the reason. Keys that are not listed are sound."""
-NOT_PRIVATE: Exclusions = {
+"""What `SecureSums` forbids: key -> test of whether its value is unsound there, and the reason. Keys that are not listed are sound."""
+PRIVATE_TRAINING: Exclusions = {
     "task": (
         lambda s: s.task != "translation",
         "fills sequences, so that one sentence moves all that follow; give 'translation'",
@@ -190,13 +191,13 @@ NOT_PRIVATE: Exclusions = {
         lambda s: s.frozen_bits == 8,
         "looks for outliers in all sentences of a batch at once, so that one sentence changes the gradients of others; give 4 or 0",
     ),
-    "signature.form": NOT_SUMMED["signature.form"],
+    "signature.form": SECURE_SUMS["signature.form"],
 }
-"""Key -> test of whether its value breaks the guarantee of dp.epsilon, and the reason. Keys that are not listed are sound: values computed
+"""What `PrivateTraining` forbids: what breaks the guarantee of dp.epsilon. Keys that are not listed are sound: values computed
 from noised gradients alone (Adam's state, selections, codes) reveal nothing more."""
 
 _ONE_STEP = "makes an update other than one step along a sum of clipped gradients"
-NOT_SHARED: Exclusions = {
+NOISE_IN_SHARES: Exclusions = {
     "privacy.sum": (lambda s: not s.sums_securely, "has no sum in which shares of noise add up; give 'secure'"),
     "dp.epsilon": (lambda s: not s.trains_privately, "needs no noise; give more than 0, such as 8, and a method that trains"),
     "sample.share": (lambda s: s.sample_share > 0, "draws sentences; give 0, all text in each round"),
@@ -216,9 +217,9 @@ NOT_SHARED: Exclusions = {
     "client": (lambda s: bool(s.client), "may send other numbers than sums of clipped gradients; leave it empty"),
     "layers": (lambda s: bool(s.layers), "may send other numbers than sums of clipped gradients; leave it empty"),
 }
-"""Key -> test of whether its value does not go with noise in shares, and the reason. A round has to send one noised sum of
-gradients that are clipped by sentence. `NOT_PRIVATE` and `NOT_SUMMED` exclude the rest."""
-NOT_QUANTIZED: Exclusions = {
+"""What `PrivateTraining` forbids besides where noise is made in shares. A round has to send one noised sum of
+gradients that are clipped by sentence. `PRIVATE_TRAINING` and `SECURE_SUMS` exclude the rest."""
+QUANTIZED: Exclusions = {
     "device": (
         lambda s: s.device == "cpu",
         "computes without a GPU, which the quantized layers need; give 'cuda', or frozen-bits = 0",
@@ -232,8 +233,8 @@ NOT_QUANTIZED: Exclusions = {
         f"trains all weights, so that none is frozen; give tensor-set = one of {', '.join(SMALL_SETS)}",
     ),
 }
-"""Key -> test of whether its value does not go with quantized weights (frozen-bits), and the reason."""
-NOT_BUFFERED: Exclusions = {
+"""What does not go with quantized weights (frozen-bits), which are no layer."""
+BUFFER: Exclusions = {
     "privacy.sum": (lambda s: s.sums_securely, "has masks that cancel in the sum of all its sites only; give 'plain'"),
     "sites-per-round": (lambda s: s.sites_per_round > 0, "draws whom a round asks, not who answers first; give 0"),
     "send.rule": (lambda s: s.selected_by != "all", "selects tensors by one round's updates; give 'all'"),
@@ -242,17 +243,17 @@ NOT_BUFFERED: Exclusions = {
         "has a site train on the next examples in every round; give true",
     ),
 }
-"""Key -> test of whether its value needs all sites in every round, and the reason."""
+"""What `Buffer` forbids: what needs all sites in every round."""
 
 
 def _of_modes(settings: Settings) -> Iterator[str]:
     """Yield conflicts with secure sums, differential privacy, quantized weights, and rounds that do not wait for all sites."""
     chosen = (
-        ("privacy.sum", settings.sums_securely, NOT_SUMMED),
-        ("dp.epsilon", settings.trains_privately, NOT_PRIVATE),
-        ("dp.noise", settings.dp_noise == "shares", NOT_SHARED),
-        ("frozen-bits", settings.frozen_bits > 0, NOT_QUANTIZED),
-        ("async.buffer", settings.async_buffer > 0 and settings.how.travels, NOT_BUFFERED),
+        ("privacy.sum", settings.sums_securely, SECURE_SUMS),
+        ("dp.epsilon", settings.trains_privately, PRIVATE_TRAINING),
+        ("dp.noise", settings.dp_noise == "shares", NOISE_IN_SHARES),
+        ("frozen-bits", settings.frozen_bits > 0, QUANTIZED),
+        ("async.buffer", settings.async_buffer > 0 and settings.how.travels, BUFFER),
     )
     for key, holds, excluded in chosen:
         for other, (is_in_the_way, why) in excluded.items() if holds else ():

@@ -20,7 +20,7 @@ from fedlingua.exchange.tensor_sets import read_tensors
 from fedlingua.exchange.trainable import Trainable, build_trainable
 from fedlingua.settings.checks import settings_from
 from fedlingua.settings.config import Scalar, Settings
-from fedlingua.settings.conflicts import NOT_QUANTIZED
+from fedlingua.settings.conflicts import QUANTIZED
 from fedlingua.settings.experiment import default_run_config
 from fedlingua.settings.methods import SMALL_SETS
 from fedlingua.training.accumulate import StepGradient
@@ -245,7 +245,7 @@ REFUSED: dict[str, dict[str, Scalar]] = {
 @pytest.mark.parametrize("key", REFUSED)
 def test_what_does_not_go_with_quantized_weights_is_refused_by_name(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert set(REFUSED) == set(NOT_QUANTIZED)
+    assert set(REFUSED) == set(QUANTIZED)
     device = {"device": "cpu" if key == "device" else "cuda"}
     config = {**default_run_config(), **device, **REFUSED[key]}
     with pytest.raises(ConfigError, match=f"^frozen-bits = 4, and {key} = '.+' .*; give .*"):

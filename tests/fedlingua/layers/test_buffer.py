@@ -16,7 +16,7 @@ from fedlingua.exchange.records import from_record
 from fedlingua.runs.folder import RunFolder
 from fedlingua.runs.plan import check_enough
 from fedlingua.settings.checks import settings_from
-from fedlingua.settings.conflicts import NOT_BUFFERED
+from fedlingua.settings.conflicts import BUFFER
 from strategies.rounds.phases import Phases
 from tests.damage import truncate
 from tests.federations import SITES
@@ -192,7 +192,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("key", NOT_BUFFERED)
+@pytest.mark.parametrize("key", BUFFER)
 def test_what_needs_all_sites_in_every_round_is_refused_by_name(key, four_sites):
     with pytest.raises(ConfigError, match=rf"async.buffer = 2, and {key} = "):
         settings_from({**four_sites, "method": "adapter-fed", "async.buffer": 2, **REFUSED[key]})

@@ -18,7 +18,7 @@ from fedlingua.layers.secure_sum import EXPONENTS, SecureSums
 from fedlingua.privacy.fixed_point import SITES, TRAINING, UNSENT
 from fedlingua.privacy.masks import MODELS
 from fedlingua.settings.checks import settings_from
-from fedlingua.settings.conflicts import NOT_SUMMED
+from fedlingua.settings.conflicts import SECURE_SUMS
 from tests.hostile.secure_table import signed
 from tests.in_process import InProcessGrid, checkpoint_bytes, failing, rounds, run, run_on
 
@@ -348,7 +348,7 @@ VALUES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("key", NOT_SUMMED)
+@pytest.mark.parametrize("key", SECURE_SUMS)
 def test_what_is_unsound_with_secure_sums_is_refused_by_name(key: str, secure: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"privacy.sum = 'secure', and {key} = "):
         settings_from({**secure, **VALUES[key]})
