@@ -88,7 +88,7 @@ class SiteClient(NumPyClient):
         self.node: Any = None
         """The node that got the server's request (clients/node.py), if there is one."""
         self.ledger = Ledger(folder / "ledger.json")
-        """The record of what the site's noised replies cost; a deployed site has one for all runs."""
+        """What the site's replies have cost of its budget; a deployed site has one for all runs."""
         torch.set_num_threads(settings.threads)
 
     # --- A round ----------------------------------------------------------------------------------------------------

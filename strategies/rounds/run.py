@@ -260,7 +260,7 @@ class Run:
 
     def stages_asked_for(self) -> dict[str, list[Stage]]:
         """Return site -> the stages of its own tensors that the run asks for if it goes on from the round that is stored last: those of
-        that round, to train further, and of the best round by then. What only training needs, such as a residual, is never delivered."""
+        that round, to train further, and of the best round by then. What only training needs is never delivered."""
         last = self.progress.round
         stages = {site: [self.progress.own(site, last)] for site in self.registry.expected if self.sites_store}
         for site, asked_for in stages.items() if self.has_own_tensors else ():
