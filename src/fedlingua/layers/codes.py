@@ -19,7 +19,7 @@ from fedlingua.exchange.state import State
 from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet
 from fedlingua.layers.held_tensors import Payloads
 from fedlingua.layers.layer import Incoming, Layer, Outgoing, Site
-from fedlingua.settings.codes import Code
+from fedlingua.settings.codes import EXACT, Code
 from fedlingua.settings.config import Settings
 
 RESIDUAL = "residual/"
@@ -38,7 +38,8 @@ class Codes(Layer):
 
     def __init__(self, settings: Settings, payloads: Payloads, selects: bool) -> None:
         super().__init__(settings)
-        self.payloads, self.selects, self.code = payloads, selects, settings.code_up
+        self.payloads, self.selects = payloads, selects
+        self.code = EXACT if settings.sums_securely else settings.code_up  # else levels are what is masked (secure_site.py)
 
     def state(self, number: int, before: State, after: State) -> State:
         """Return the state that the sites will have, under `send.code-down` from its coded change."""

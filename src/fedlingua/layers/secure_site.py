@@ -21,10 +21,9 @@ from fedlingua.exchange.coding.coder import generator_of
 from fedlingua.exchange.held import digest_of, digests_of
 from fedlingua.exchange.joined import Numbers, join
 from fedlingua.exchange.protocol import Task
-from fedlingua.exchange.tensors import NamedTensors, TensorSet
+from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet
 from fedlingua.layers.layer import Answer, Node, Records
 from fedlingua.privacy.fixed_point import (
-    CHECKS,
     COUNTERS_PART,
     DEV_LOSS,
     MOST_EXPONENT,
@@ -32,6 +31,7 @@ from fedlingua.privacy.fixed_point import (
     UNSENT,
     Group,
     counted,
+    decode,
     encode,
     in_sum,
     pack,
@@ -57,13 +57,16 @@ class SecureSite:
         folder: The site's private folder for the run.
         task: The request's task.
         least: The smallest cluster, in sites, in which this site takes part.
-        temperature: `sampling-temperature`, which evens out weights by size.
         trust: The sites that this site trusts; None in a simulation, where sites sign nothing.
+        temperature: `sampling-temperature`, which evens out weights by size.
+        level: The magnitude that levels have to reach, under a code of few bits.
     """
 
-    def __init__(self, folder: Path, task: Task, least: int, trust: Trust | None = None, temperature: float = 1.0) -> None:
+    def __init__(
+        self, folder: Path, task: Task, least: int, trust: Trust | None = None, temperature: float = 1.0, level: int = 0
+    ) -> None:
         self.folder, self.task, self.site, self.least = folder / "secure", task, task.site, least
-        self.trust, self.temperature = trust, temperature
+        self.trust, self.temperature, self.level = trust, temperature, level
 
     def public_keys(self, num_rounds: int) -> dict[str, Any]:
         """Return this site's public keys as the content of a reply's ConfigRecord."""
@@ -111,6 +114,7 @@ class SecureSite:
         size: int,
         measured: NamedTensors,
         plan: Callable[[Clusters, TensorSet, int], Mapping[str, PartNoise]] | None = None,
+        left: Tensors | None = None,
     ) -> dict[str, Numbers]:
         """Return the update and its sums as a reply's arrays of masked integers.
 
@@ -124,6 +128,8 @@ class SecureSite:
             size: The site's training sentences.
             measured: The tensors that `dev` is of; empty: the published backbone.
             plan: Where noise is made in shares, returns part -> its scale and noise.
+            left: Part -> what rounding left out of the last change, which is added to this one (Karimireddy et al. 2019, algorithm 2);
+                updated in place. None: no part has any.
 
         Raises:
             ExchangeError: The roster does not fit the round, or the round or its masks were used before for something else.
@@ -145,15 +151,19 @@ class SecureSite:
         noise = plan(roster.clusters, chosen, max(roster.sizes, default=1)) if plan else {}
         for part, trained in join(update, chosen).items():
             (cluster, members), exponents = own[part], scales[part]
-            group = noise[part].group if noise else Group.of(len(members))
+            group = noise[part].group if noise else Group.of(len(members), self.level)
             if noise:  # it does not cover how many numbers were cut
                 levels, cut = noise[part].levels(trained, derived(update[SEED].tobytes(), part)), 0
             else:
                 draws = generator_of(seed, self.task.round, self.site, f"secure {part}")
                 change = (trained - started[part]) * roster.factors(members, self.temperature)[self.site]
                 taken, scales_sent, sizes_sent = in_sum(exponents, chosen.sizes_of(part))
+                if left is not None:
+                    change += left.get(part, np.float32(0))
                 levels, cut = encode(change[taken], scales_sent, sizes_sent, group, draws)
-            numbers = np.concatenate([levels, np.ones(CHECKS, levels.dtype)])
+                if left is not None:  # no tensor is left out
+                    left[part] = np.nan_to_num(change - decode(levels, scales_sent, sizes_sent, group), posinf=0, neginf=0)
+            numbers = np.concatenate([levels, np.ones(group.checks, levels.dtype)])
             bound = self._context(roster, number, part, cluster, exponents, common)
             hidden = masked(numbers, secrets, roster, self.site, [site for site in members if site in here], number, bound)
             arrays[part], cuts = pack(group.reduced(hidden), group), cuts + cut
@@ -335,7 +345,7 @@ def secure_site(node: Node, task: Task) -> SecureSite:
     if not node.settings.sums_securely:
         raise ExchangeError("asked about a secure sum, but privacy.sum = 'plain' in this run")
     of_site = node.directory(task.site, task.run), task, node.least_sites, node.trust
-    return SecureSite(*of_site, node.settings.sampling_temperature)
+    return SecureSite(*of_site, node.settings.sampling_temperature, node.settings.least_level)
 
 
 def answer(reply: Callable[[SecureSite, dict[str, Any], int], dict[str, Any]]) -> Answer:

@@ -47,7 +47,6 @@ from fedlingua.layers.outliers import learning_rates
 from fedlingua.layers.secure_site import secure_site
 from fedlingua.layers.summed import best_before, length, too_long
 from fedlingua.privacy.fixed_point import (
-    CHECKS,
     COUNTERS_PART,
     DEV_LOSS,
     MOST_EXPONENT,
@@ -83,6 +82,8 @@ Shares = Mapping[str, Mapping[str, bytes]]
 
 class SecureSums(Layer):
     """The server never sees a single update (`privacy.sum = "secure"`)."""
+
+    folders = ("rounding",)
 
     def begin(self, run: Server, grid: Grid) -> None:
         """Check the clusters, and exchange keys for all sums."""
@@ -192,7 +193,8 @@ class SecureSums(Layer):
             raise ExchangeError(f"sends {', '.join(arrays) or 'nothing'} under masks; wanted {', '.join([*own, COUNTERS_PART])}")
         for part, (cluster, members) in own.items():
             summed = [not skip for skip in self._skipped(part, cluster)]
-            unpack(arrays[part], sum(compress(self.run.tensor_set.sizes_of(part), summed)) + CHECKS, self._group(part, members))
+            group = self._group(part, members)
+            unpack(arrays[part], sum(compress(self.run.tensor_set.sizes_of(part), summed)) + group.checks, group)
         _check_counters(arrays[COUNTERS_PART], TRAINING)
         self._masked[site] = {name: self.run.update_files.keep(site, name, array) for name, array in arrays.items()}
         incoming.is_open = False
@@ -255,7 +257,8 @@ class SecureSums(Layer):
 
     def update(self, site: Site, task: Task, going: Outgoing) -> Outgoing:
         """Return the update and its sums as masked integers."""
-        in_shares = self.settings.shares_noise
+        in_shares, files = self.settings.shares_noise, site.files["rounding"]
+        left = files.load(task.own) if self.settings.least_level and self.settings.rule == "all" else None
         masked = secure_site(site.node, task).mask_update(
             going.update,
             going.start,
@@ -267,7 +270,10 @@ class SecureSums(Layer):
             size=sum(len(text.splits["train"]) for text in site.texts.values()),
             measured=going.start if task.measure else {},  # round 0 is the published backbone, whatever came
             plan=partial(planned, self.settings) if in_shares else None,
+            left=left,
         )
+        if left is not None:
+            files.save(left, (task.round, task.attempt))
         return replace(going, sums=None, dev=None if self.settings.sums_scores else going.dev, arrays=masked)
 
     def measured(
@@ -453,16 +459,16 @@ class SecureSums(Layer):
 
     def _group(self, part: str, members: Sequence[str]) -> Group:
         """Return the integers in which a cluster's numbers are summed."""
-        return self._noise[part].group if self._noise else Group.of(len(members))
+        return self._noise[part].group if self._noise else Group.of(len(members), self.settings.least_level)
 
     def _mean_change(self, number: int, part: Part, cluster: str, here: Sequence[str], of: "_Opened") -> Numbers:
         """Return the mean change of a cluster's survivors: (n,) float32, 0 where tensors are left out."""
         members, scales = self.run.clusters[part][cluster], self._asked(number, part, cluster)
         taken, scales_sent, sizes_sent = in_sum(scales, self.run.tensor_set.sizes_of(part))
         group, count = self._group(part, members), int(taken.sum())
-        total = np.zeros(count + CHECKS, group.dtype)
+        total = np.zeros(count + group.checks, group.dtype)
         for site in here:
-            total += unpack(self._masked[site][part](), count + CHECKS, group)
+            total += unpack(self._masked[site][part](), count + group.checks, group)
         which = training_sum(number)
         bound = self._context(which, part, cluster, scales)
         total = group.reduced(unmasked(total, self.roster, members, of.seeds, of.keys, which, bound))

@@ -1,4 +1,7 @@
-"""Tensor changes as integers modulo 2^12, 2^16 or 2^24, and counters beside them, whose sums do not overflow, also under masks."""
+"""Tensor changes as integers modulo 2^b, and counters beside them, whose sums do not overflow, also under masks.
+
+b is 12, 16 or 24, or less where a code of few bits leaves a site few levels.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +19,8 @@ MOST_EXPONENT = 60
 """Scales are 2^-60 to 2^60."""
 UNSENT = MOST_EXPONENT + 1
 """In place of the exponent of a tensor's scale: the tensor is not in the sum."""
+CHECKS = 4
+"""Fewest ones that are appended to a part's levels."""
 _BLOCK = 1 << 16
 
 
@@ -33,11 +38,15 @@ class Group:
     sites: int
 
     @classmethod
-    def of(cls, sites: int) -> "Group":
-        """Return the smallest group for this number of sites; raise ConfigError for more than 64."""
+    def of(cls, sites: int, least: int = 0) -> "Group":
+        """Return the smallest group for this number of sites; raise ConfigError for more than 64.
+
+        least: The magnitude that a site's level has to reach; 0: one that loses next to nothing.
+        """
+        few = (sites * least).bit_length() + 1
         for bits, most in MOST_SITES.items():
             if sites <= most:
-                return cls(bits, sites)
+                return cls(min(bits, few if few <= 8 else few + few % 2) if least else bits, sites)
         raise ConfigError(
             f"privacy.sum = 'secure' adds up 64 sites in a cluster at most, but one has {sites}; make more clusters"
         )
@@ -52,9 +61,19 @@ class Group:
         """The type of its numbers in memory."""
         return np.uint16 if self.bits <= 16 else np.uint32
 
+    @property
+    def checks(self) -> int:
+        """How many ones are appended to a part's levels; they sum to the number of sites only if all masks cancelled."""
+        return max(CHECKS, 48 // self.bits)
+
+    @property
+    def together(self) -> int:
+        """How many numbers are packed into whole bytes, at most eight of these."""
+        return 8 if self.bits <= 8 else 4 if self.bits <= 16 else 2
+
     def num_bytes(self, count: int) -> int:
         """Return the bytes that `count` packed numbers take."""
-        return 3 * ((count + 1) // 2) if self.bits == 12 else self.bits // 8 * count
+        return -(-self.bits * count // 8)
 
     def reduced(self, numbers: Numbers) -> Numbers:
         """Return whole numbers, signed or not, modulo 2^bits."""
@@ -103,13 +122,13 @@ def decode(total: Numbers, exponents: Sequence[int], sizes: Sequence[int], group
 
 
 def pack(levels: Numbers, group: Group) -> Numbers:
-    """Pack levels into bytes: two or three bytes for a number of 16 or 24 bits, three for two numbers of 12 bits."""
-    if group.bits != 12:
-        return levels.astype("<u4").view(np.uint8).reshape(-1, 4)[:, : group.bits // 8].reshape(-1)
-    pairs = np.zeros(((len(levels) + 1) // 2, 2), np.uint16)
-    pairs.reshape(-1)[: len(levels)] = levels
-    low, high = pairs[:, 0], pairs[:, 1]
-    return np.stack([low & 0xFF, (low >> 8) | ((high & 0xF) << 4), high >> 4], axis=1).astype(np.uint8).reshape(-1)
+    """Pack levels into bytes, the bits of one after those of the other, the lowest first."""
+    padded = np.zeros((-(-len(levels) // group.together), group.together), group.dtype)
+    padded.reshape(-1)[: len(levels)] = levels
+    words = np.zeros(len(padded), "<u8")
+    for place in range(group.together):
+        words |= padded[:, place].astype(np.uint64) << np.uint64(group.bits * place)
+    return words.view(np.uint8).reshape(-1, 8)[:, : group.bits * group.together // 8].reshape(-1)[: group.num_bytes(len(levels))]
 
 
 def unpack(packed: Numbers, count: int, group: Group) -> Numbers:
@@ -119,12 +138,13 @@ def unpack(packed: Numbers, count: int, group: Group) -> Numbers:
         raise ExchangeError(
             f"masked numbers are {got}; wanted {group.num_bytes(count)} bytes, {count} numbers of {group.bits} bits"
         )
-    if group.bits != 12:
-        wide = np.zeros((count, 4), np.uint8)
-        wide[:, : group.bits // 8] = packed.reshape(-1, group.bits // 8)
-        return wide.view("<u4")[:, 0].astype(group.dtype)
-    first, middle, last = (packed.reshape(-1, 3)[:, column].astype(np.uint16) for column in range(3))
-    return np.stack([first | ((middle & 0xF) << 8), (middle >> 4) | (last << 4)], axis=1).reshape(-1)[:count]
+    each, size = -(-count // group.together), group.bits * group.together // 8
+    padded = np.zeros((each, 8), np.uint8)
+    padded[:, :size] = np.append(packed, np.zeros(each * size - len(packed), np.uint8)).reshape(-1, size)
+    words, levels = padded.view("<u8")[:, 0], np.empty((each, group.together), group.dtype)
+    for place in range(group.together):
+        levels[:, place] = group.reduced(words >> np.uint64(group.bits * place))
+    return levels.reshape(-1)[:count]
 
 
 def next_exponents(mean: Numbers, sizes: Sequence[int], before: Sequence[int], most: int, cuts: bool) -> list[int]:
@@ -156,8 +176,6 @@ DEV_LOSS = ("dev_examples", "dev_tokens", "dev_nll", "dev_weighted")
 """Counters of a dev loss: its sums, and the loss a token times the examples. They are 0 if a round's training measures none."""
 TRAINING = ("steps", "num_examples", "num_tokens", "nll_sum", "cut", *DEV_LOSS)
 """Counters of a round: the sums of its training, how many numbers were clipped to their scale, and the dev loss of the round before."""
-CHECKS = 4
-"""Number of ones appended to a part's levels; they sum to the number of sites only if all masks cancelled."""
 _FRACTION = 1 << 20
 MOST_COUNTED = float(1 << 37)
 """Largest number of a site in a sum: those of 64 sites fit in 64 bits."""

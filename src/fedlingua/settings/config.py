@@ -117,6 +117,11 @@ class Settings(Sections):
         return self.sums_securely and self.aggregation == "norm-clip" and self.clip_update_norm > 0
 
     @property
+    def least_level(self) -> int:
+        """The magnitude that a site's levels in a secure sum have to reach, under a code of few bits; 0: there is none."""
+        return self.code_up.top_level if self.sums_securely and self.code_up.bits else 0
+
+    @property
     def shares_noise(self) -> bool:
         """Whether a site adds only a share of the noise, which a secure sum has as a whole."""
         return self.trains_privately and self.dp_noise == "shares"

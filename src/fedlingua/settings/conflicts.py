@@ -146,7 +146,6 @@ SECURE_SUMS: Exclusions = {
         lambda s: s.rule not in AGREED,
         f"takes numbers or losses of single sites; give one of {', '.join(AGREED)}, by which all sites send the same",
     ),
-    "send.code": (lambda s: s.code_up.method != "none", "codes numbers that masks have to cover; give 'none' or 'auto'"),
     "strategy": (lambda s: bool(s.strategy), "is handed single updates; leave it empty"),
     "optimizer": (lambda s: s.optimizer == "sgd", "bounds no update, by which numbers are scaled; give adam or adamw"),
     "metrics": (
@@ -214,6 +213,7 @@ NOISE_IN_SHARES: Exclusions = {
     "tensor-set": (lambda s: s.trained_set == "controllers", "trains without noise what stays at a site; give another"),
     "send.rule": (lambda s: s.rule != "all", "leaves out tensors, and their noise; give 'all'"),
     "sites-per-round": (lambda s: s.sites_per_round > 0, "leaves out sites, and their shares of the noise; give 0"),
+    "send.code": (lambda s: s.code_up.method != "none", "rounds the noised sum anew; give 'none' or 'auto'"),
     "client": (lambda s: bool(s.client), "may send other numbers than sums of clipped gradients; leave it empty"),
     "layers": (lambda s: bool(s.layers), "may send other numbers than sums of clipped gradients; leave it empty"),
 }
@@ -302,6 +302,10 @@ def _of_the_server(settings: Settings) -> Iterator[str]:
 
 
 def _of_sending(settings: Settings) -> Iterator[str]:
+    code = settings.code_up
+    if settings.sums_securely and code.method != "none" and (code.method != "levels" or code.nearest):
+        here = f"privacy.sum = 'secure', and {_said(settings, 'send.code')}"
+        yield f"{here} has places or scales of a single site's; give '2bit' to '8bit', whose levels are summed, 'none' or 'auto'"
     if settings.fixed_threshold != "median" and not _is_number(settings.fixed_threshold):
         yield (f"send.fixed-threshold = {settings.fixed_threshold!r}; wanted a number, 0 or above, as in '0.5', or 'median'")
     if settings.selected_by != "all" and (settings.code_up.nearest or settings.code_up.method in ("top", "rank")):

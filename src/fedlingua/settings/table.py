@@ -329,7 +329,8 @@ class Sending:
     )
     """How a site's changes are compressed on the uplink: none (float32), lossless, 2bit to 8bit, or sign. With
     "top 0.1" after it, only the tenth of the numbers that changed most is sent; with "rank 4", two factors of
-    every matrix. Without a send.rule, what a code leaves out is added to a later update. auto: 4bit if a site sends its whole change."""
+    every matrix. Without a send.rule, what a code leaves out is added to a later update. auto: 4bit if a site sends its whole change, none
+    under secure sums, which allow 2bit to 8bit."""
     send_code_down: str = option(
         "same", check=lambda text: text == "same" or parse_code(text), when=TRAVELS, off=("same",), liu="same", chu="same"
     )
