@@ -5,6 +5,7 @@ import inspect
 import json
 import re
 import textwrap
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
@@ -57,18 +58,19 @@ def _conditions(option: Option, meaning: str) -> str:
 
 def page() -> str:
     said = meanings()
+    papers = "; ".join(f"{name.capitalize()}: {paper}" for name, paper in PAPERS.items())
     parts = [
         "# Options of a run",
         "Written by `make options` from `src/fedlingua/settings/table.py`, which defines every option once. Set one in an experiment "
         "file (`adapter.dim = 64`, or `dim = 64` below `[adapter]`), with `--set adapter.dim=64`, or to Flower itself: "
         "`flwr run . --run-config 'adapter.dim=64'`. With the defaults alone the sites of `make demo` run, whose "
         "`experiments/demo.toml` changes other keys.",
-        "**Effect** says under which other settings an option matters; empty: always. Last column: values in the papers.",
+        "Behind each key: its default, its values, its meaning and, in square brackets, under which other settings it matters, if not "
+        f"under all, and the papers' values where they differ from the default ({papers}).",
     ]
     for section in SECTIONS:
         rows = [_row(option, said[key]) for key, option in OPTIONS.items() if option.section is section]
-        head = "| key | default | values | meaning | effect | papers |\n|---|---|---|---|---|---|"
-        parts += [f"## {str(inspect.getdoc(section)).removesuffix('.')}", "\n".join([head, *rows])]
+        parts += [f"## {str(inspect.getdoc(section)).removesuffix('.')}", "\n".join(rows)]
     parts += [
         "## On resuming",
         f"A resumed run may change {_listed(MAY_CHANGE)}. None of these is part of a run's hash. It may also have "
@@ -83,12 +85,17 @@ def _row(option: Option, meaning: str) -> str:
     values = ", ".join(f"`{choice}`" for choice in filter(None, option.choices)) if option.choices else option.value_type.__name__
     if option.check and option.choices:
         values = option.value_type.__name__
-    papers = ", ".join(f"{PAPERS[name]}: `{_toml(value)}`" for name, value in option.papers.items())
-    cells = [f"`{option.key}`", f"`{_toml(option.default)}`", " ".join(filter(None, [values, option.bounds]))]
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in [*cells, meaning, option.when.words, papers]) + " |"
+    named = [f"with {option.when.words}"] if option.when.words else []
+    named += [f"{name.capitalize()}: `{_toml(value)}`" for name, value in option.papers.items() if value != option.default]
+    meaning += f" [{'; '.join(named)}]" if named else ""
+    bounds = option.bounds
+    for words, sign in {"at least ": "≥", "more than ": ">", "at most ": "≤", "below ": "<"}.items():
+        bounds = bounds.replace(words, sign)
+    shown = ", ".join(filter(None, [values if values.startswith("`") else "", bounds]))  # the default shows the type
+    return f"- `{option.key}={_toml(option.default)}`{shown and f' ({shown})'}: {meaning}"
 
 
-def _listed(keys: tuple[str, ...]) -> str:
+def _listed(keys: Iterable[str]) -> str:
     return ", ".join(f"`{key}`" for key in keys)
 
 

@@ -23,36 +23,22 @@ def leaf_commands(command: click.Command, name: str = "") -> Iterator[tuple[str,
         yield from leaf_commands(command.commands[word], f"{name} {word}".strip())
 
 
-def cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
-
-
-def rows(command: click.Command, context: click.Context) -> Iterator[str]:
-    """A row for each argument and option: name, what it takes, default, meaning."""
-    for parameter in command.params:
-        kind = (
-            "" if getattr(parameter, "is_flag", False) else parameter.type.get_metavar(parameter, context) or parameter.type.name
-        )
-        name = parameter.human_readable_name if parameter.param_type_name == "argument" else ", ".join(parameter.opts)
-        default = parameter.get_default(context)
-        given = "" if default in (None, False, (), "") or callable(default) else f"`{default}`"
-        meaning = getattr(parameter, "help", None) or ""
-        yield f"| `{name}` | {cell(kind.lower())} | {cell(given)} | {cell(meaning)} |"
+def line(text: str) -> str:
+    return " ".join(text.split()).replace("<", "&lt;")
 
 
 def commands_page() -> str:
     parts = [
         "# Commands",
-        "Written by `make options` from the commands themselves; `--help` says the same. Every command also takes `--format json`: one "
-        "document on standard output, all else on standard error.",
+        "Written by `make options` from the commands themselves: what each does, with an example. `--help` tells more. "
+        "Every command also takes `--format json`: one document on standard output, all else on standard error.",
     ]
+    lines = []
     for name, command in leaf_commands(get_command(app)):
-        context = click.Context(command, info_name=f"fedlingua {name}")
-        examples = [line.removeprefix("Example: ") for line in (command.epilog or "").splitlines() if line]
-        shown = [row for row in rows(command, context) if not row.startswith(("| `--format`", "| `--help`"))]
-        parts += [f"## fedlingua {name}", " ".join((command.help or "").split())]
-        parts += ["\n".join(["| name | takes | default | meaning |", "|---|---|---|---|", *shown])] if shown else []
-        parts += ["\n".join(["<!-- run: tests/fedlingua/desk/cli/test_help.py -->", "```sh", *examples, "```"])]
+        shown = [each.removeprefix("Example: ") for each in (command.epilog or "").splitlines()]
+        example = next(each for each in shown if each.startswith("fedlingua "))
+        lines.append(f"- **{name}**: {line(command.help or '').partition('. ')[0].removesuffix('.')}. `{example}`")
+    parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""A client class of one's own, by the key `client`: docs/guides/task.md's, and what is refused."""
+"""A client class of one's own, by the key `client`: docs/guides/client.md's, and what is refused."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +25,7 @@ Config = dict[str, Scalar]
 def config(least_run_config: Mapping[str, Scalar], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     (tmp_path / "two.toml").write_text(TWO_SITES)
     for name in ("my_task", "my_state"):
-        (tmp_path / f"{name}.py").write_text(block("docs/guides/task.md", f'python title="{name}.py"'))
+        (tmp_path / f"{name}.py").write_text(block("docs/guides/client.md", f'python title="{name}.py"'))
     monkeypatch.syspath_prepend(tmp_path)
     return {**least_run_config, "federation": str(tmp_path / "two.toml"), "method": "adapter-fed", "rounds": 1}
 
