@@ -23,6 +23,7 @@ from fedlingua.common.errors import ConfigError, ExchangeError
 from fedlingua.common.languages import Direction
 from fedlingua.common.loading import uncollected
 from fedlingua.corpora.damage import doubts_about
+from fedlingua.corpora.rules import TextRules
 from fedlingua.corpora.split import SPLITS
 from fedlingua.corpora.texts import SiteText
 from fedlingua.evaluation.tasks import check_task
@@ -59,7 +60,7 @@ def _answered(answer: Callable[[Any, Task, RecordDict, MakeClient], Records]) ->
             raise ExchangeError(f"got a message for site {task.site!r}; this node hosts {', '.join(node.names)}")
         task = task.with_config(asked.config_records.get(protocol.CONFIG, ConfigRecord()))
         reply = RecordDict({protocol.TASK: ConfigRecord(task.reply())})
-        reply.update(answer(node, task, asked, partial(make_client, node, task, asked)))
+        reply.update(answer(node, task, asked, partial(make_client, node, task, rules_of(asked.config_records))))
         return Message(reply, reply_to=message)
 
     return handle
@@ -166,9 +167,9 @@ def finish(node: Node, task: Task, asked: RecordDict, make: MakeClient) -> Recor
 # --- A site's client ------------------------------------------------------------------------------------------------------
 
 
-def make_client(node: Node, task: Task, asked: RecordDict) -> "SiteClient":
+def make_client(node: Node, task: Task, rules: TextRules) -> "SiteClient":
     """Make the client of a request's site."""
-    texts = node.texts(task.site, rules_of(asked.config_records))
+    texts = node.texts(task.site, rules)
     texts = layers_of(node.settings).texts(node, task, texts)
     node.check_text(texts)
     settings, folder = for_round(node.settings, task.by_round), node.directory(task.site, task.run)

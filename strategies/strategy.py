@@ -156,12 +156,12 @@ class SiteStrategy(Strategy):
         """Parse and check a reply, enter its figures into the round's record, and move large tensors to a file."""
         run, measured = self.run, {protocol.MEASURED} if self.run.progress.pending is not None else set[str]()
         start = run.received_by(site) if self.travels and run.sent.tensors else None
-        check_records(reply.content, self.layers.records({protocol.TASK, protocol.METRICS, protocol.ARRAYS, *measured}))
+        check_records(list(reply.content), self.layers.records({protocol.TASK, protocol.METRICS, protocol.ARRAYS, *measured}))
         training = parse_training(self.layers.reply(Incoming(run.expected(site), RecordDict(dict(reply.content)), start)))
         if start is not None:
             self.registry.traffic.counts[site, kind_of(reply), FP32] += 4 * self.tensor_set.num_parameters
         if training.sums:
-            self._record(site, training)
+            self._record(site, training.sums, training.change.norm, training.figures)
         return replace(training, update=replace(training.update, tensors=run.update_files.store(site, training.update.tensors)))
 
     def aggregate_updates(self, number: int, replies: Sequence[Reply[Training]], trained: Mapping[str, Training]) -> State:
@@ -170,7 +170,7 @@ class SiteStrategy(Strategy):
         for reply in accepted:
             task, training = reply.message.content[protocol.TASK], trained[reply.site]
             if not reply.parsed.sums:  # they are known only now
-                self._record(reply.site, training)
+                self._record(reply.site, training.sums, training.change.norm, training.figures)
             reply.message.content = content_of(training.update, training.sums, self.tensor_set, task)
         with timed(self.phases.record.server_s, "aggregate"):
             arrays, _ = self.aggregate_train(number, [reply.message for reply in accepted])
@@ -278,16 +278,16 @@ class SiteStrategy(Strategy):
     def _most_bytes(self) -> int:
         return size_limit(self.tensor_set if self.travels else None, self.layers.bits_a_number)
 
-    def _record(self, site: str, training: Training) -> None:
+    def _record(self, site: str, sums: Sums, norm: float, more: Mapping[str, Any]) -> None:
         """Enter a training's figures into the round's record."""
-        record, sums = self.phases.record.of(site), training.sums
-        figures: dict[str, Any] = {"tensors_sent": len(self.tensor_set.specs) if self.travels else 0, **training.figures}
+        record = self.phases.record.of(site)
+        figures: dict[str, Any] = {"tensors_sent": len(self.tensor_set.specs) if self.travels else 0, **more}
         record["seconds"] |= {"train": round(sums["seconds"], 3), **figures.pop("seconds", {})}
         if "nll_sum" in sums:
             record["train_loss"] = sums["nll_sum"] / sums["num_tokens"]
         record["steps"] = int(sums["steps"])
         if self.travels:
-            record["update_norm"] = training.change.norm
+            record["update_norm"] = norm
         record |= figures
 
 

