@@ -58,7 +58,6 @@ def _conditions(option: Option, meaning: str) -> str:
 
 def page() -> str:
     said = meanings()
-    papers = "; ".join(f"{name.capitalize()}: {paper}" for name, paper in PAPERS.items())
     parts = [
         "# Options of a run",
         "Written by `make options` from `src/fedlingua/settings/table.py`, which defines every option once. Set one in an experiment "
@@ -66,7 +65,7 @@ def page() -> str:
         "`flwr run . --run-config 'adapter.dim=64'`. With the defaults alone the sites of `make demo` run, whose "
         "`experiments/demo.toml` changes other keys.",
         "Behind each key: its default, its values, its meaning and, in square brackets, under which other settings it matters, if not "
-        f"under all, and the papers' values where they differ from the default ({papers}).",
+        "under all. The papers' values stand in `pyproject.toml` and in `experiments/`.",
     ]
     for section in SECTIONS:
         rows = [_row(option, said[key]) for key, option in OPTIONS.items() if option.section is section]
@@ -85,9 +84,7 @@ def _row(option: Option, meaning: str) -> str:
     values = ", ".join(f"`{choice}`" for choice in filter(None, option.choices)) if option.choices else option.value_type.__name__
     if option.check and option.choices:
         values = option.value_type.__name__
-    named = [f"with {option.when.words}"] if option.when.words else []
-    named += [f"{name.capitalize()}: `{_toml(value)}`" for name, value in option.papers.items() if value != option.default]
-    meaning += f" [{'; '.join(named)}]" if named else ""
+    meaning += f" [with {option.when.words}]" if option.when.words else ""
     bounds = option.bounds
     for words, sign in {"at least ": "≥", "more than ": ">", "at most ": "≤", "below ": "<"}.items():
         bounds = bounds.replace(words, sign)
