@@ -62,8 +62,7 @@ def page() -> str:
         "# Options of a run",
         "Written by `make options` from `src/fedlingua/settings/table.py`, which defines every option once. Set one in an experiment "
         "file (`adapter.dim = 64`, or `dim = 64` below `[adapter]`), with `--set adapter.dim=64`, or to Flower itself: "
-        "`flwr run . --run-config 'adapter.dim=64'`. With the defaults alone the sites of `make demo` run, whose "
-        "`experiments/demo.toml` changes other keys.",
+        "`flwr run . --run-config 'adapter.dim=64'`.",
         "Behind each key: its default, its values, its meaning and, in square brackets, under which other settings it matters, if not "
         "under all. The papers' values stand in `pyproject.toml` and in `experiments/`.",
     ]
