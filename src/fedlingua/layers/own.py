@@ -18,6 +18,8 @@ from fedlingua.settings.own_code import check_arguments, named_class
 HOOKS = {name: each for name, each in vars(Layer).items() if inspect.isfunction(each) and name != "__init__"}
 AT_SITE, OF_A_REPLY = ("texts", "training", "update", "measured"), ("reply", "hides")
 """Hooks whose errors a site's error reply tells, and those whose errors refuse a site's reply. Any other error ends the run."""
+TAKEN = {"rounds", "optimizer", "state", "received", "residual", "selection", "secure", "private", "choice", "adapter"}
+"""Folders that a site has already."""
 
 
 class OwnLayers(Layers):
@@ -65,6 +67,10 @@ def _made(name: str, settings: Settings) -> Layer:
                 f"layers = {name!r}: {named.__name__}.{hook} does not take what a run passes ({error}); wanted ({', '.join(given)})"
             ) from error
     layer: Layer = named(settings, **arguments)
+    if taken := sorted(set(layer.folders) & TAKEN):
+        raise ConfigError(
+            f"layers = {name!r}: {named.__name__}.folders has {taken[0]!r}, a folder of every site; give another name"
+        )
     return layer
 
 

@@ -50,6 +50,13 @@ class Narrow(Layer):
         return going
 
 
+class Taking(Layer):
+    folders = ("mine", "rounds")
+
+    def update(self, site, task, going):
+        return going
+
+
 class Noise(Layer):
     '''Noise at the server, and a count of its rounds, both of which a resumed run has too.'''
 
@@ -320,6 +327,7 @@ def test_a_reply_that_a_layer_cannot_read_is_refused_by_its_name(config: Config,
         ("own_layers:NumPyClient", "wanted a subclass of fedlingua.layers.layer.Layer"),
         ("own_layers:Bare", "Bare defines no hook; wanted one or more of join, begin"),
         ("own_layers:Narrow", r"Narrow\.update does not take what a run passes .*; wanted \(self, site, task, going\)"),
+        ("own_layers:Taking", r"Taking\.folders has 'rounds', a folder of every site; give another name"),
         ("my_layer:LargestChanges(part=1)", r"LargestChanges cannot be made \(got an unexpected keyword argument 'part'\)"),
         ("MyLayer", "layers = 'MyLayer' is not known; give 'my_file:MyLayer' for a class in my_file.py"),
         ("my_layer:LargestChanges, own_layers", "is not known; give 'my_file:MyLayer'"),
