@@ -133,7 +133,7 @@ class Guard:
             asked = task.with_config(records.get(protocol.CONFIG, ConfigRecord()))
             self._check_pull(asked.proximal_mu)
             self._check_round(asked.by_round)
-        if kind == protocol.EVALUATE and protocol.THRESHOLD in records and not self.asked.learns_threshold:
+        if kind == protocol.EVALUATE and protocol.THRESHOLD in message.content and not self.asked.learns_threshold:
             raise ExchangeError("asked for the slope of a threshold, but the run learns none")
         if kind == protocol.UNMASK:  # a round may open two sums, and the run's end another
             number = records.get(protocol.SECURE, ConfigRecord()).get("sum")

@@ -145,6 +145,11 @@ class SiteClient(NumPyClient):
         """Load the site's own tensors of a stage, for START those from which all sites start."""
         return self.trainable.initial if stage == START else self.own_rounds.load(stage)
 
+    def digest_of(self, stage: Stage) -> str:
+        """Return a hash of all that the site stores of a stage to train on from."""
+        files = {"rounds": self.own_rounds, "optimizer": self.optimizers, "state": self.state_files, **self.files}
+        return json_hash({name: each.digest(stage) for name, each in files.items()})
+
     def forget(self, keep: Collection[Stage]) -> None:
         """Remove the files of all stages except `keep`, those for which the server may still ask."""
         for files in (self.own_rounds, self.optimizers, self.state_files, *self.files.values()):

@@ -134,6 +134,10 @@ ROSTERS: dict[str, tuple[Any, str]] = {
         "the decoder cluster one has 2 sites",
     ),
     "a site twice": (lambda f: _record(f, names=["a", "a", "c", "d", "e"]), "the roster of the secure sum is not one"),
+    "of a run with other settings": (
+        lambda f: _record(f, settings="other"),
+        "other settings than this site was asked to run with",
+    ),
     "nearly all of the weight": (lambda f: _record(f, sizes=[900, 1, 1, 1, 1]), "site a has 100% of the weight"),
     "sizes of some sites alone": (lambda f: _record(f, sizes=[30, 30]), "the roster of the secure sum is not one"),
 }
@@ -237,6 +241,14 @@ def _asked_otherwise(federation: Federation, **changes: Any) -> None:
     again = Federation(federation.folder, 2)
     again.roster = replace(again.roster, **{key: value for key, value in changes.items() if key != "scales"})
     again.begin().train("a", scales=changes.get("scales", SCALES))
+
+
+def _from_another_stage(federation: Federation) -> None:
+    """A round once more, in another attempt, trained on from something else that the site stored."""
+    again, asked = Federation(federation.folder, 2).begin(), {**MODELS_OF_ALL, **SCALES}
+    update = {spec.name: np.full(spec.shape, 0.1, np.float32) for spec in CHOSEN.specs}
+    for each, stored in ((federation, "of round 1"), (again, "")):
+        each.site("a", 2).mask_update(update, START, CHOSEN, SUMS, {}, asked, seed=7, size=30, measured=START, stored=stored)
 
 
 def _another_update(federation: Federation) -> None:
@@ -369,6 +381,11 @@ def attacks() -> list[Attack]:
     add("masks: other scales in another attempt", otherwise, lambda f: _asked_otherwise(begun(f), scales=other))
     fewer = {**SCALES, "decoder": [0, UNSENT]}
     add("masks: without a tensor in another attempt", otherwise, lambda f: _asked_otherwise(begun(f), scales=fewer))
+    add(
+        "masks: from another stage in another attempt",
+        otherwise.replace("round 1", "round 2"),
+        lambda f: _from_another_stage(begun(f)),
+    )
     add("masks: of two updates", "again, now with another update; masks are used once", lambda f: _another_update(begun(f)))
     moved = models_of({name: array + 1 for name, array in START.items()})
     add("masks: on other tensors than came", "this site has received", lambda f: begun(f).train("a", scales={**SCALES, **moved}))

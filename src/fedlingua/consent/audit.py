@@ -1,4 +1,4 @@
-"""A site's audit log: a line for every message, answered or refused, each with the hash of the line before.
+"""A site's audit log: a line for every message that the app knows, answered or refused, each with the hash of the line before.
 
 Lines are only ever appended to `audit.jsonl` in the site's state, and reach the disk before a reply is sent. `audit.head` has the
 number of lines and the hash of the last. Changed, removed or cut-off lines are therefore detected, unless all later lines and the

@@ -7,6 +7,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from fedlingua.common.errors import ExchangeError
+from fedlingua.common.files import sha256
 from fedlingua.exchange.joined import Numbers
 from fedlingua.exchange.protocol import START, Stage
 from fedlingua.exchange.tensors import Tensors, remove_unfinished, save_tensors
@@ -36,6 +37,11 @@ class RoundFiles:
         except (OSError, SafetensorError) as error:
             what_now = f"({type(error).__name__}): restore that file, or start a new run"
             raise ExchangeError(f"{asked}, which are damaged in {where} {what_now}") from error
+
+    def digest(self, stage: Stage) -> str:
+        """Return the SHA-256 of what is stored of a stage; "" if nothing is."""
+        file = self._file(stage)
+        return sha256(file) if file.is_file() else ""
 
     def forget(self, keep: Collection[Stage]) -> None:
         """Remove the files of all stages except `keep`, and those that were never finished."""

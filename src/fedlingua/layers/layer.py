@@ -251,6 +251,9 @@ class Site(Protocol):
     def own_tensors(self, stage: tuple[int, int]) -> Tensors:
         """Load the site's own tensors of a stage."""
 
+    def digest_of(self, stage: tuple[int, int]) -> str:
+        """Return a hash of all that the site stores of a stage to train on from."""
+
 
 Answer = Callable[[Node, Task, RecordDict, Callable[[], Any]], Records]
 """(node, task, request, what makes the site's client) -> the records of the reply besides its task."""
@@ -414,6 +417,7 @@ class Layers(Layer):
     quorum = _through(Layer.quorum)
     records = _through(Layer.records)
     texts = _through(Layer.texts)
+    training = _through(Layer.training)
     update = _through(Layer.update)
     measured = _through(Layer.measured)
     state = _through(Layer.state)
@@ -421,7 +425,6 @@ class Layers(Layer):
     reply = _through(Layer.reply, up=True)
     replies = _through(Layer.replies, up=True)
     evaluations = _through(Layer.evaluations, up=True)
-    training = _through(Layer.training, up=True)
 
     def goes_on(self, phase: Phase) -> bool:
         return any(goes_on(phase) for goes_on in self._down("goes_on"))

@@ -11,7 +11,7 @@ from fedlingua.exchange.measured_change import NO_CHANGE, change_of
 from fedlingua.exchange.selected import everything
 from fedlingua.exchange.state import State, checked_state
 from fedlingua.exchange.tensors import NamedTensors, TensorSet, check_tensors
-from fedlingua.layers.layer import Layer, Layers, Outgoing, Training
+from fedlingua.layers.layer import Incoming, Layer, Layers, Outgoing, Training
 from fedlingua.settings.config import Settings
 from fedlingua.settings.own_code import check_arguments, named_class
 
@@ -132,5 +132,11 @@ def _state(who: str, layer: Layer, result: Any, number: int, before: State, afte
     return state
 
 
-CHECKS: dict[str, Callable[..., Any]] = {"update": _update, "replies": _replies, "state": _state}
+def _reply(who: str, layer: Layer, result: Any, incoming: Incoming) -> Incoming:
+    if not isinstance(result, Incoming):
+        raise RunError(f"{who} gave {type(result).__name__}; wanted the Incoming that it got, or another")
+    return result
+
+
+CHECKS: dict[str, Callable[..., Any]] = {"update": _update, "reply": _reply, "replies": _replies, "state": _state}
 """Hook -> what checks its result: (who, layer, result, *arguments of the hook) -> the result."""

@@ -60,13 +60,21 @@ class SecureSite:
         trust: The sites that this site trusts; None in a simulation, where sites sign nothing.
         temperature: `sampling-temperature`, which evens out weights by size.
         level: The magnitude that levels have to reach, under a code of few bits.
+        settings: Hash of the settings that this site was asked to run with.
     """
 
     def __init__(
-        self, folder: Path, task: Task, least: int, trust: Trust | None = None, temperature: float = 1.0, level: int = 0
+        self,
+        folder: Path,
+        task: Task,
+        least: int,
+        trust: Trust | None = None,
+        temperature: float = 1.0,
+        level: int = 0,
+        settings: str = "",
     ) -> None:
         self.folder, self.task, self.site, self.least = folder / "secure", task, task.site, least
-        self.trust, self.temperature, self.level = trust, temperature, level
+        self.trust, self.temperature, self.level, self.settings = trust, temperature, level, settings
 
     def public_keys(self, num_rounds: int) -> dict[str, Any]:
         """Return this site's public keys as the content of a reply's ConfigRecord."""
@@ -82,12 +90,18 @@ class SecureSite:
 
         Raises:
             ExchangeError: The roster lacks this site with its own keys, one of the site's clusters is too small or one site has most of
-                its weight, another roster was accepted in this attempt, or the sites are not approved or their keys not signed.
+                its weight, it is of a run with other settings, another roster was accepted in this attempt, or the sites are not approved
+                or their keys not signed.
         """
         roster, secrets = Roster.of(record), self._secrets()
         own = {name: keys for name, *keys in zip(roster.names, roster.channels, roster.keys, strict=True)}.get(self.site)
         if own != [secrets.channel.public_key().public_bytes_raw(), secrets.public_keys(roster.num_sums)]:
             raise ExchangeError(f"the roster does not have site {self.site} with the keys that it sent")
+        if roster.settings != self.settings:
+            raise ExchangeError(
+                "the roster is of a run with other settings than this site was asked to run with; a sum of sites that train otherwise "
+                "could be that of one"
+            )
         for part, (cluster, sites) in roster.clusters_of(self.site).items():
             if len(sites) < self.least:
                 raise ExchangeError(
@@ -115,6 +129,7 @@ class SecureSite:
         measured: NamedTensors,
         plan: Callable[[Clusters, TensorSet, int], Mapping[str, PartNoise]] | None = None,
         left: Tensors | None = None,
+        stored: str = "",
     ) -> dict[str, Numbers]:
         """Return the update and its sums as a reply's arrays of masked integers.
 
@@ -130,6 +145,7 @@ class SecureSite:
             plan: Where noise is made in shares, returns part -> its scale and noise.
             left: Part -> what rounding left out of the last change, which is added to this one (Karimireddy et al. 2019, algorithm 2);
                 updated in place. None: no part has any.
+            stored: Hash of what the site stored in an earlier round and trained on from.
 
         Raises:
             ExchangeError: The roster does not fit the round, or the round or its masks were used before for something else.
@@ -143,7 +159,9 @@ class SecureSite:
         here, started, arrays, cuts = self._taking_part(roster, asked), join(received, chosen), dict[str, Numbers](), 0
         own, common = roster.clusters_of(self.site), self._common(roster, asked, received, chosen)
         scales = {part: _exponents(asked.get(part), len(chosen.sizes_of(part)), part) for part in started}
-        for_what = json_hash([roster.clusters, roster.sizes, scales, asked[MODELS]])
+        if left is not None and any(UNSENT in each for each in scales.values()):
+            raise ExchangeError("asked to leave tensors out of a sum; in this run all are sent")
+        for_what = json_hash([roster.clusters, roster.sizes, scales, asked[MODELS], stored])
         if written_once(self.folder / f"asked-{number}", for_what) != for_what:
             raise ExchangeError(
                 f"asked for {sum_name(number)} again, now for other clusters, sizes, scales or tensors; two such sums tell of single sites"
@@ -345,7 +363,8 @@ def secure_site(node: Node, task: Task) -> SecureSite:
     if not node.settings.sums_securely:
         raise ExchangeError("asked about a secure sum, but privacy.sum = 'plain' in this run")
     of_site = node.directory(task.site, task.run), task, node.least_sites, node.trust
-    return SecureSite(*of_site, node.settings.sampling_temperature, node.settings.least_level)
+    asked = node.guard.asked if node.guard else node.settings
+    return SecureSite(*of_site, node.settings.sampling_temperature, node.settings.least_level, asked.hash_of_all())
 
 
 def answer(reply: Callable[[SecureSite, dict[str, Any], int], dict[str, Any]]) -> Answer:

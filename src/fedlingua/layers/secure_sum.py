@@ -120,7 +120,7 @@ class SecureSums(Layer):
             signers = signatures = ()
         by_size = self.settings.aggregation == "fed-avg"
         sizes = tuple(int(self.run.registry.about[site]["train"]) for site in names) if by_size else ()
-        self.roster = Roster(names, channels, public, self._summed, signers, signatures, sizes)
+        self.roster = Roster(names, channels, public, self._summed, signers, signatures, sizes, self.settings.hash_of_all())
         try:
             for _, _, sites in averaged_clusters(self.run):
                 self.roster.check_weights(sites, self.settings.sampling_temperature)
@@ -258,7 +258,9 @@ class SecureSums(Layer):
     def update(self, site: Site, task: Task, going: Outgoing) -> Outgoing:
         """Return the update and its sums as masked integers."""
         in_shares, files = self.settings.shares_noise, site.files["rounding"]
-        left = files.load(task.own) if self.settings.least_level and self.settings.rule == "all" else None
+        # What is made up for would lengthen a change that is clipped.
+        feeds_back = self.settings.least_level and self.settings.rule == "all" and not self.settings.clips_at_sites
+        left = files.load(task.own) if feeds_back else None
         masked = secure_site(site.node, task).mask_update(
             going.update,
             going.start,
@@ -271,6 +273,7 @@ class SecureSums(Layer):
             measured=going.start if task.measure else {},  # round 0 is the published backbone, whatever came
             plan=partial(planned, self.settings) if in_shares else None,
             left=left,
+            stored=site.digest_of(task.own),
         )
         if left is not None:
             files.save(left, (task.round, task.attempt))

@@ -22,7 +22,7 @@ from fedlingua.exchange.protocol import SELECT_S, Stage, Task
 from fedlingua.exchange.records import opened, to_record
 from fedlingua.exchange.selected import Selection, pack_selected, unpack_selected
 from fedlingua.exchange.tensors import NamedTensors, Tensors, TensorSet
-from fedlingua.layers.layer import Incoming, Layer, Outgoing, Site
+from fedlingua.layers.layer import Incoming, Layer, Outgoing, Site, Training
 from fedlingua.selection import rules
 from fedlingua.selection.deviation import deviations, differences, magnitudes
 from fedlingua.selection.freezing import apf_start, apf_step, check_state
@@ -41,8 +41,6 @@ class SelectedTensors(Layer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.bits_a_number = 1 if settings.selects_numbers else 0  # of a mask
-        self._deviations: dict[str, list[float | None]] = {}
-        """Site -> those of its reply, until it is accepted."""
 
     # --- At a site ---------------------------------------------------------------------------------------------------------------
 
@@ -76,18 +74,22 @@ class SelectedTensors(Layer):
         if self.settings.by_deviation:
             deviations = check_deviations(content.pop(protocol.DEVIATIONS), chosen)
             incoming.more[protocol.DEVIATIONS] = deviations
-            # A tensor that was zero everywhere has no finite deviation, and JSON has no infinity.
-            rounded = [float(f"{value:.6g}") if math.isfinite(value) else None for value in deviations.tolist()]
-            self._deviations[site] = rounded
-            finite = [value for value in rounded if value is not None]
+            finite = [value for value in rounded(deviations) if value is not None]
             if finite and "deviation" not in self.run.phases.record.of(site):  # a probed update has it already
                 incoming.figures["deviation"] = median(finite)
         return incoming
 
-    def answered(self, site: str) -> None:
-        if rounded := self._deviations.pop(site, None):
-            about = {"round": self.run.phases.record.number, "site": site, "deviations": rounded}
+    def replies(self, number: int, trained: dict[str, Training]) -> dict[str, Training]:
+        """Store the sites' deviations in the run folder."""
+        for site, training in trained.items() if self.settings.by_deviation else ():
+            about = {"round": number, "site": site, "deviations": rounded(training.more[protocol.DEVIATIONS])}
             self.run.folder.append("deviations.jsonl", about)
+        return trained
+
+
+def rounded(deviations: Numbers) -> list[float | None]:
+    """Return deviations as JSON values: a tensor that was zero everywhere has no finite one, and JSON has no infinity."""
+    return [float(f"{value:.6g}") if math.isfinite(value) else None for value in deviations.tolist()]
 
 
 def check_deviations(record: Any, tensor_set: TensorSet) -> Numbers:

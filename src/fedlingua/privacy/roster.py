@@ -54,6 +54,7 @@ class Roster:
         signers: Each site's public node key, one line of OpenSSH; empty in a simulation.
         signatures: Each site's signature of `signed_message` by its node key; empty in a simulation.
         sizes: The sites' training sentences, by which their changes are weighted; empty: all have equal weights.
+        settings: Hash of the run's settings: of a sum of sites that train by others, one could be told alone.
     """
 
     names: tuple[str, ...]
@@ -63,6 +64,7 @@ class Roster:
     signers: tuple[str, ...] = ()
     signatures: tuple[bytes, ...] = ()
     sizes: tuple[int, ...] = ()
+    settings: str = ""
 
     @property
     def threshold(self) -> int:
@@ -121,6 +123,7 @@ class Roster:
             "signers": list(self.signers),
             "signatures": [each.hex() for each in self.signatures],
             "sizes": list(self.sizes),
+            "settings": self.settings,
         }
 
     @classmethod
@@ -139,7 +142,7 @@ class Roster:
             }
             signers = tuple(str(line) for line in record["signers"])
             signatures = tuple(bytes.fromhex(each) for each in record["signatures"])
-            sizes = tuple(int(size) for size in record["sizes"])
+            sizes, settings = tuple(int(size) for size in record["sizes"]), str(record["settings"])
             of_site = len(keys) // max(1, len(names))
             well_formed = (
                 len(set(names)) == len(names) > 1
@@ -172,6 +175,7 @@ class Roster:
             signers,
             signatures,
             sizes,
+            settings,
         )
 
 

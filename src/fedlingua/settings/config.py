@@ -12,8 +12,8 @@ from fedlingua.settings.codes import AUTO, Code, parse_code
 from fedlingua.settings.methods import BY_DEVIATION, PAPER_LEARNING_RATES, SMALL_SETS, Method, method_named
 from fedlingua.settings.metrics import metric_names
 from fedlingua.settings.options import Scalar as Scalar
+from fedlingua.settings.table import CHANGES_WITHOUT_ASKING, OPTIONS, SECTIONS, AddedLayers, Keeping, Run, Sections, Training
 from fedlingua.settings.table import MAY_CHANGE as MAY_CHANGE
-from fedlingua.settings.table import OPTIONS, SECTIONS, AddedLayers, Keeping, Run, Sections, Training
 
 Phase = Literal["join", "train", "send", "evaluate", "finish"]
 
@@ -231,6 +231,10 @@ class Settings(Sections):
     def hash(self) -> str:
         """Hash the settings that can change tensors or scores if every site replies, but not the contents of files they name."""
         return self._hash({})
+
+    def hash_of_all(self) -> str:
+        """Hash all settings but those that concern the server alone: what the sites of a run have in common."""
+        return json_hash({key: value for key, value in self.flat().items() if key not in CHANGES_WITHOUT_ASKING})
 
     def hash_of_alone(self) -> str:
         """Hash the settings that determine what a site trains alone on its text; equal hashes mean equal models under any method."""

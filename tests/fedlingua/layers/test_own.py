@@ -50,6 +50,18 @@ class Narrow(Layer):
         return going
 
 
+class Counting(Layer):
+    '''Notes what it sees of a training.'''
+
+    def training(self, site, task, received, optimizer, train):
+        def counted(**how):
+            sums = train(**how)
+            (site.folder / "seen.txt").write_text(" ".join(sorted(sums)))
+            return sums
+
+        return counted
+
+
 class Taking(Layer):
     folders = ("mine", "rounds")
 
@@ -198,6 +210,15 @@ def test_it_stands_above_selection_codes_and_masks(config: Config, tmp_path: Pat
     start, whole, half = start_of(plain), last_tensors(plain), last_tensors(halved)
     moved, less = (np.concatenate([(each[name] - start[name]).ravel() for name in start]) for each in (whole, half))
     assert np.linalg.norm(less - moved / 2) < (0.35 if "send.code-down" in others else 0.01) * np.linalg.norm(moved)
+
+
+@pytest.mark.parametrize(("epsilon", "seen"), [(0.0, "loss"), (8.0, "no loss")])
+def test_under_differential_privacy_it_sees_what_may_leave_the_site(
+    config: Config, tmp_path: Path, epsilon: float, seen: str
+) -> None:
+    run({**config, "layers": "own_layers:Counting", "dp.epsilon": epsilon, "rounds": 1}, tmp_path / "run")
+    noted = (tmp_path / "run/sites/court/seen.txt").read_text().split()
+    assert noted == ["seconds", "steps"] if seen == "no loss" else "nll_sum" in noted
 
 
 def test_layers_stand_in_the_order_given(config: Config) -> None:
