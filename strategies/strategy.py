@@ -33,7 +33,7 @@ from fedlingua.exchange.state import State, checked_state
 from fedlingua.exchange.tensors import NamedTensors
 from fedlingua.exchange.traffic import FP32, kind_of
 from fedlingua.exchange.updates import Update
-from fedlingua.layers.layer import Incoming, Training
+from fedlingua.layers.layer import Incoming, Training, averaged_clusters
 from fedlingua.settings.checks import for_round
 from fedlingua.settings.config import Phase, Settings
 from strategies.aggregation.mean import start_everywhere
@@ -89,10 +89,8 @@ class SiteStrategy(Strategy):
         return {spec.name: own[spec.part][spec.name] for spec in self.tensor_set.specs}
 
     def averaged_clusters(self) -> Iterator[tuple[Part, str, tuple[str, ...]]]:
-        """Yield (part, cluster, its sites) of the parts that have tensors."""
-        for part in PARTS:
-            if self.tensor_set.of_part(part):
-                yield from ((part, cluster, sites) for cluster, sites in self.clusters[part].items())
+        """Return (part, cluster, its sites) of the parts that have tensors."""
+        return averaged_clusters(self.run)
 
     @property
     def train_config(self) -> ConfigRecord:

@@ -135,7 +135,7 @@ class Run:
         scores: Text -> its scores. totals: The scores as sums over all sites, if the server learns no others.
     """
 
-    def __init__(self, of: Federated, strategy: "Method") -> None:
+    def __init__(self, of: Federated, strategy: Method) -> None:
         self.settings, self.registry, self.clusters = of.settings, of.registry, of.clusters
         self.tensor_set, self.folder, self.strategy = of.tensor_set, of.folder, strategy
         about = of.folder.read("run.json") or {}

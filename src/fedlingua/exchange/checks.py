@@ -20,8 +20,6 @@ MOST_LOSS = 4.0
 """Highest possible loss as a multiple of ln(vocabulary), the loss of a model that guesses uniformly."""
 EVALUATION_SUMS = ("nll_sum", "num_tokens", "num_examples", "seconds")
 TRAINING_SUMS = (*EVALUATION_SUMS, "steps")
-SECRET_SUMS = ("nll_sum", "num_tokens", "num_examples")
-"""Under private training these sums stay at the site, because no noise covers them."""
 WITHOUT_TENSORS = 64 * 1024
 """Most bytes of a reply without its tensors: sums, names, headers."""
 SHARE = 0.01

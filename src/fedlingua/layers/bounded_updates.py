@@ -1,19 +1,18 @@
 """Updates that no honest site can have sent are left out, too long ones are scaled down (`robust.max-ratio`, `robust.clip-norm`)."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.exchange.joined import Joined, Numbers, cuts, flat_parts
 from fedlingua.exchange.protocol import Task
 from fedlingua.exchange.replies import Failure
 from fedlingua.exchange.updates import Update, scaled
 from fedlingua.layers.agreement import LEAST, MOST_OPPOSED, against, agreements
 from fedlingua.layers.codes import stretch
-from fedlingua.layers.layer import Layer, Outgoing, Server, Site, Training
+from fedlingua.layers.layer import Layer, Outgoing, Server, Site, Training, averaged_clusters
 from fedlingua.layers.outliers import Distance, Verdict, highest_rate_before, judge, learning_rates, out_of_reach
 
 
@@ -121,10 +120,3 @@ def shortened(run: Server, training: Training, factors: Numbers) -> Training:
     update = scaled(training.update, flat_parts(run.received_by(site), run.tensor_set), factors)
     squares = np.square(factors, dtype=np.float64) * training.change.squares
     return replace(training, update=update, change=replace(training.change, squares=squares))
-
-
-def averaged_clusters(run: Server) -> Iterator[tuple[Part, str, tuple[str, ...]]]:
-    """Yield (part, cluster, its sites) of the parts that have tensors."""
-    for part in PARTS:
-        if run.tensor_set.of_part(part):
-            yield from ((part, cluster, sites) for cluster, sites in run.clusters[part].items())

@@ -6,7 +6,7 @@ back passes it upwards: a site's update goes through `update` from the first lay
 nothing, so that a layer defines those alone that it needs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar, cast
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
+from fedlingua.backbones.parts import PARTS, Part
 from fedlingua.clustering.clusters import Clusters
 from fedlingua.consent.ledger import Ledger
 from fedlingua.corpora.rules import TextRules
@@ -136,6 +137,13 @@ class Joining(Protocol):
         records: Callable[[str], Mapping[str, ArrayRecord | ConfigRecord]] = ...,
     ) -> dict[str, T]:
         """Ask all sites before the first round, and return what `parse` makes of their replies."""
+
+
+def averaged_clusters(run: Joining) -> Iterator[tuple[Part, str, tuple[str, ...]]]:
+    """Yield (part, cluster, its sites) of the parts that have tensors."""
+    for part in PARTS:
+        if run.tensor_set.of_part(part):
+            yield from ((part, cluster, sites) for cluster, sites in run.clusters[part].items())
 
 
 class Server(Joining, Protocol):

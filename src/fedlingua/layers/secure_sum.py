@@ -40,9 +40,8 @@ from fedlingua.exchange.replies import Failure, RoundSkippedError
 from fedlingua.exchange.state import State
 from fedlingua.exchange.tensors import NamedTensors, TensorSet
 from fedlingua.layers.agreed_selection import left_out_next
-from fedlingua.layers.bounded_updates import averaged_clusters
 from fedlingua.layers.drawn_sites import draws
-from fedlingua.layers.layer import Incoming, Layer, Outgoing, Records, Server, Site, Training
+from fedlingua.layers.layer import Incoming, Layer, Outgoing, Records, Server, Site, Training, averaged_clusters
 from fedlingua.layers.outliers import learning_rates
 from fedlingua.layers.secure_site import secure_site
 from fedlingua.layers.summed import best_before, length, too_long
